@@ -1,0 +1,50 @@
+# Two commands: `make demo` and `make test`. Each sets up what it needs in .venv, and is quick the second time.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check
+PYTEST ?= -n 2
+
+.PHONY: demo test style types imports tests format clean
+
+demo: $(VENV)/installed
+	@$(BIN)/regard demo
+
+test: style types imports tests
+
+style: $(VENV)/installed-dev
+	@echo "== style"
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+
+types: $(VENV)/installed-dev
+	@echo "== types"
+	@$(BIN)/mypy
+
+imports: $(VENV)/installed-dev
+	@echo "== import rules"
+	@$(BIN)/lint-imports --no-cache
+
+tests: $(VENV)/installed-dev
+	@echo "== tests"
+	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q $(PYTEST)
+
+format: $(VENV)/installed-dev
+	@$(BIN)/ruff check --fix .
+	@$(BIN)/ruff format .
+
+# torch comes first and pinned: an unpinned one would bring gigabytes of GPU libraries.
+$(VENV)/installed: pyproject.toml constraints.txt
+	@echo "== setting up $(VENV) (once)"
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@$(PIP) install --constraint constraints.txt torch
+	@$(PIP) install --constraint constraints.txt --editable .
+	@touch $@
+
+$(VENV)/installed-dev: $(VENV)/installed
+	@echo "== adding the tools of the tests (once)"
+	@$(PIP) install --constraint constraints.txt --editable ".[dev]"
+	@touch $@
+
+clean:
+	rm -rf $(VENV)

@@ -1,0 +1,172 @@
+"""Attention: softmax(Q·Kᵀ·scale + bias)·V, and the module that asks it with many heads at once.
+
+Four things are kept apart: who may see whom (`mask.py`), how the equation is computed (`kernels.py`), how queries,
+keys and values are made (`Projection`), and what is kept between steps (`cache.py`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from regard.transformer import config
+from regard.transformer.cache import Kept
+from regard.transformer.kernels import Kernel
+from regard.transformer.mask import Everything, Mask
+from regard.transformer.position import Rotation
+from regard.transformer.rows import Rows
+
+Heads = Float[Tensor, "tokens heads dim"]
+
+
+@dataclass(frozen=True)
+class Source:
+    """What a decoder attends to: an encoder's output."""
+
+    hidden: Float[Tensor, "tokens model"]
+    rows: Rows
+
+
+@dataclass(frozen=True)
+class Looking:
+    """How one attention looks at a batch: the same for all blocks of a stack but for their own masks."""
+
+    rows: Rows
+    """The rows of the queries."""
+    mask: Mask
+    """Who may see whom."""
+    rotation: Rotation | None = None
+    """The angles of rotary positions."""
+    bias: Float[Tensor, "#batch heads query key"] | None = None
+    """What is added to the scores, for the longest row: shorter ones use its upper left corner."""
+
+
+class Projection(nn.Module):
+    """Makes queries, keys and values: one matrix each, their output cut into heads."""
+
+    def __init__(self, design: config.Attention, model_dim: int) -> None:
+        super().__init__()
+        self.head_dim = design.head_dim
+        self.query = nn.Linear(model_dim, design.heads * design.head_dim, design.bias)
+        self.key = nn.Linear(model_dim, design.key_value_heads * design.head_dim, design.bias)
+        self.value = nn.Linear(model_dim, design.key_value_heads * design.head_dim, design.bias)
+
+    def forward(self, hidden: Float[Tensor, "tokens model"]) -> tuple[Heads, Heads, Heads]:
+        """Query, key and value of the same tokens, for attention of a row to itself."""
+        return self.asking(hidden), *self.answering(hidden)
+
+    def asking(self, hidden: Float[Tensor, "tokens model"]) -> Heads:
+        """The queries alone."""
+        return self.query(hidden).unflatten(-1, (-1, self.head_dim))
+
+    def answering(self, hidden: Float[Tensor, "tokens model"]) -> tuple[Heads, Heads]:
+        """The keys and values alone."""
+        key, value = self.key(hidden), self.value(hidden)
+        return key.unflatten(-1, (-1, self.head_dim)), value.unflatten(-1, (-1, self.head_dim))
+
+
+class MultiHeadAttention(nn.Module):
+    """Several attentions side by side, to the row itself or across to a source, their answers joined by `output`."""
+
+    def __init__(self, design: config.Attention, model_dim: int) -> None:
+        super().__init__()
+        if design.heads % design.key_value_heads:
+            raise ValueError(
+                f"{design.heads} heads do not divide evenly among {design.key_value_heads} key_value_heads"
+            )
+        self.project = Projection(design, model_dim)
+        self.kernel = Kernel(design.scale, design.dropout)
+        self.output = nn.Linear(design.heads * design.head_dim, model_dim, design.output_bias)
+
+    def forward(
+        self,
+        hidden: Float[Tensor, "tokens model"],
+        looking: Looking,
+        source: Source | None = None,
+        kept: Kept | None = None,
+    ) -> Float[Tensor, "tokens model"]:
+        """Attend: to the row itself, or to `source`; with `kept`, also to what earlier steps left there."""
+        if source is not None:
+            return self.output(self._across(hidden, looking.rows, source, kept))
+        query, key, value = self.project(hidden)
+        if looking.rotation is not None:
+            query, key = looking.rotation.turn(query), looking.rotation.turn(key)
+        if kept is None:
+            return self.output(self._rowwise(query, key, value, looking, looking.rows))
+        kept.append(key, value, looking.rows)
+        return self.output(self._with_kept(query, looking, kept))
+
+    def _across(self, hidden: Heads, rows: Rows, source: Source, kept: Kept | None) -> Tensor:
+        query = self.project.asking(hidden)
+        looking = Looking(rows, Everything())
+        if kept is None:
+            key, value = self.project.answering(source.hidden)
+            return self._rowwise(query, key, value, looking, source.rows)
+        if kept.empty:
+            kept.append(*self.project.answering(source.hidden), source.rows)
+        return self._with_kept(query, looking, kept)
+
+    def _rowwise(self, query: Heads, key: Heads, value: Heads, looking: Looking, key_rows: Rows) -> Tensor:
+        """Keys and values side by side like the queries: group by group, and no padding is computed."""
+        if query.device.type != "cpu" and not (looking.rows.uniform and key_rows.uniform):
+            return self._padded(query, key, value, looking, key_rows)
+        answers = []
+        for asked, answered in looking.rows.together(key_rows):
+            at = looking.rows.positions_of(asked)
+            seen = key_rows.positions_of(answered) if key_rows is not looking.rows else at
+            answer = self.kernel(
+                _split(query[asked.tokens], asked.count),
+                _split(key[answered.tokens], answered.count),
+                _split(value[answered.tokens], answered.count),
+                looking.mask.visible(asked.rows, at, seen),
+                _corner(looking.bias, asked.rows, asked.length, answered.length),
+            )
+            answers.append(_join(answer))
+        return answers[0] if len(answers) == 1 else torch.cat(answers)
+
+    def _padded(self, query: Heads, key: Heads, value: Heads, looking: Looking, key_rows: Rows) -> Tensor:
+        """The same in one go, with padding: on a GPU one large computation beats many small ones."""
+        rows, kept = looking.rows, Kept()
+        kept.append(key, value, key_rows)
+        everyone = slice(0, rows.batch)
+        at = torch.arange(rows.longest, device=query.device)[None]
+        answer = self.kernel(
+            rows.pad(query).transpose(1, 2),
+            *kept.view(everyone)[:2],
+            kept.visible(looking.mask, everyone, at),
+            _corner(looking.bias, everyone, rows.longest, key_rows.longest),
+        )
+        return rows.pack(answer.transpose(1, 2)).flatten(1)
+
+    def _with_kept(self, query: Heads, looking: Looking, kept: Kept) -> Tensor:
+        """Keys and values from a cache: a rectangle in which each row is filled up to its own length."""
+        answers = []
+        for asked in looking.rows.groups:
+            key, value, filled = kept.view(asked.rows)
+            at = looking.rows.positions_of(asked)
+            answer = self.kernel(
+                _split(query[asked.tokens], asked.count),
+                key,
+                value,
+                kept.visible(looking.mask, asked.rows, at),
+                _corner(looking.bias, asked.rows, asked.length, filled),
+            )
+            answers.append(_join(answer))
+        return answers[0] if len(answers) == 1 else torch.cat(answers)
+
+
+def _split(x: Heads, rows: int) -> Float[Tensor, "rows heads length dim"]:
+    return x.view(rows, -1, *x.shape[1:]).transpose(1, 2)
+
+
+def _join(x: Float[Tensor, "rows heads length dim"]) -> Float[Tensor, "tokens all"]:
+    return x.transpose(1, 2).flatten(2).flatten(0, 1)
+
+
+def _corner(bias: Tensor | None, rows: slice, query: int, key: int) -> Tensor | None:
+    if bias is None:
+        return None
+    return (bias if len(bias) == 1 else bias[rows])[:, :, :query, :key]

@@ -1,0 +1,134 @@
+"""What is kept between steps, row by row.
+
+When a decoder writes one token at a time, the keys and values of the tokens before do not change. A cache keeps them:
+for each layer a rectangle with one line for each row of the batch, filled from the left up to that row's own length.
+
+    row 0   k k k k k . . .     length 5         `drop`, `reorder` and `add` rows at any time: finished texts
+    row 1   k k . . . . . .     length 2         leave the batch, waiting ones enter, beams are copied
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from regard.transformer.mask import Causal, Mask, Visible
+from regard.transformer.rows import Rows
+
+
+class Kept:
+    """The keys and values of one attention."""
+
+    def __init__(self) -> None:
+        self.lengths: tuple[int, ...] = ()
+        self._key: Float[Tensor, "batch heads room dim"] | None = None
+        self._value: Float[Tensor, "batch heads room dim"] | None = None
+
+    @property
+    def empty(self) -> bool:
+        """Whether nothing is kept yet."""
+        return self._key is None
+
+    @property
+    def longest(self) -> int:
+        """The length of the longest row."""
+        return max(self.lengths, default=0)
+
+    def append(
+        self, key: Float[Tensor, "tokens heads dim"], value: Float[Tensor, "tokens heads dim"], rows: Rows
+    ) -> None:
+        """Put the keys and values of new tokens behind those of their rows."""
+        before = self.lengths or (0,) * rows.batch
+        if len(before) != rows.batch:
+            raise ValueError(f"the cache holds {len(before)} rows, but the batch has {rows.batch}")
+        self.lengths = tuple(old + new for old, new in zip(before, rows.lengths, strict=True))
+        self._key = self._fill(self._key, key, rows, before)
+        self._value = self._fill(self._value, value, rows, before)
+
+    def view(self, rows: slice) -> tuple[Tensor, Tensor, int]:
+        """The keys and values of these rows, and how many places the longest of them fills."""
+        assert self._key is not None
+        assert self._value is not None
+        filled = max(self.lengths[rows])
+        return self._key[rows, :, :filled], self._value[rows, :, :filled], filled
+
+    def visible(self, mask: Mask, rows: slice, query: Int[Tensor, "#rows query"]) -> Visible:
+        """What queries at these positions see of what is kept: what the mask allows, and only filled places."""
+        lengths = self.lengths[rows]
+        full = len(set(lengths)) == 1
+        if full and isinstance(mask, Causal) and query.shape[1] == 1:
+            return None  # the newest token sees all the others
+        places = torch.arange(max(lengths), device=query.device)[None]
+        seen = mask.visible(rows, query, places)
+        if full:
+            return seen
+        filled = (places < torch.tensor(lengths, device=query.device)[:, None])[:, None, None, :]
+        return seen & filled if isinstance(seen, Tensor) else filled
+
+    def reorder(self, rows: Int[Tensor, " kept"], order: Sequence[int]) -> None:
+        """Keep these rows, in this order; a row may be named twice (two continuations of one beam)."""
+        assert self._key is not None
+        assert self._value is not None
+        self.lengths = tuple(self.lengths[row] for row in order)
+        self._key, self._value = self._key[rows], self._value[rows]
+
+    def add(self, other: Kept) -> None:
+        """Put the rows of another cache behind these."""
+        if self._key is None or self._value is None or other._key is None or other._value is None:
+            raise ValueError("rows can be added to a cache only after both have seen their first tokens")
+        self._key, self._value = (
+            torch.cat([_with_room(mine, room), _with_room(others, room)])
+            for mine, others in ((self._key, other._key), (self._value, other._value))
+            for room in [max(mine.shape[2], others.shape[2])]
+        )
+        self.lengths += other.lengths
+
+    def _fill(self, kept: Tensor | None, new: Tensor, rows: Rows, before: tuple[int, ...]) -> Tensor:
+        needed = self.longest
+        if kept is None:
+            kept = new.new_zeros(rows.batch, new.shape[1], needed, new.shape[2])
+        elif kept.shape[2] < needed:
+            kept = _with_room(kept, max(needed, kept.shape[2] + kept.shape[2] // 2 + 16))
+        if rows.uniform and len(set(before)) == 1:
+            kept[:, :, before[0] : needed] = rows.pad(new).transpose(1, 2)
+        else:
+            starts = torch.tensor(before, device=new.device)[rows.row_of]
+            kept[rows.row_of, :, starts + rows.columns] = new
+        return kept
+
+
+def _with_room(kept: Tensor, room: int) -> Tensor:
+    return torch.nn.functional.pad(kept, (0, 0, 0, room - kept.shape[2]))
+
+
+class Cache:
+    """The keys and values of all layers of a decoder, of its own tokens and of the source that it attends to."""
+
+    def __init__(self, layers: int) -> None:
+        self.own = [Kept() for _ in range(layers)]
+        self.source = [Kept() for _ in range(layers)]
+
+    @property
+    def lengths(self) -> tuple[int, ...]:
+        """How many tokens of each row the cache holds."""
+        return self.own[0].lengths
+
+    def reorder(self, order: Sequence[int]) -> None:
+        """Keep these rows, in this order. Leave a row out and it is dropped; name it twice and it is copied."""
+        for kept in [*self.own, *self.source]:
+            if not kept.empty:
+                kept.reorder(torch.tensor(list(order), device=kept.view(slice(None))[0].device), order)
+
+    def drop(self, rows: Sequence[int]) -> None:
+        """Leave these rows out: their texts are finished."""
+        gone = set(rows)
+        self.reorder([row for row in range(len(self.lengths)) if row not in gone])
+
+    def add(self, other: Cache) -> None:
+        """Put the rows of another cache behind these: new texts enter a running batch."""
+        for mine, others in zip([*self.own, *self.source], [*other.own, *other.source], strict=True):
+            if not (mine.empty and others.empty):
+                mine.add(others)

@@ -1,0 +1,524 @@
+"""What a network is made of, said as data.
+
+Every choice in which the published Transformers differ is a value here: a frozen dataclass or an enum. A network is
+built from such a value (`network.build`), counted from it without allocating anything (`tree.count`), and written to
+JSON and read back from it without loss (`to_json`, `from_json`).
+
+    EncoderOnly     = Embedding -> Stack ----------------------------------> Head     BERT
+    DecoderOnly     = Embedding -> Stack (causal) -------------------------> Head     GPT-2, Llama
+    EncoderDecoder  = Embedding -> Stack -+
+                      Embedding -> Stack (causal, attends to the encoder) -> Head     2017, BART, T5, Marian
+
+Structure has no defaults: two networks that differ, differ in what is written down. Only rates of dropout, which are
+no part of the structure, default to none.
+"""
+
+import enum
+import types
+import typing
+from dataclasses import dataclass, fields, is_dataclass
+from typing import Any, Union, get_args, get_origin, get_type_hints
+
+from regard.transformer.mask import Band, Causal, Everything, Window
+
+
+class Activation(enum.Enum):
+    """The non-linearity of a feed-forward layer or a head."""
+
+    RELU = "relu"
+    GELU = "gelu"
+    GELU_TANH = "gelu_tanh"
+    SILU = "silu"
+    TANH = "tanh"
+    QUICK_GELU = "quick_gelu"
+
+
+class NormOrder(enum.Enum):
+    """Where the norm stands relative to the residual connection."""
+
+    POST = "post"
+    """norm(x + sublayer(x)): the 2017 paper, BERT, BART."""
+    PRE = "pre"
+    """x + sublayer(norm(x)): GPT-2, T5, Llama."""
+    BOTH = "both"
+    """x + norm(sublayer(norm(x))): a norm on either side of the sublayer."""
+
+
+class Layout(enum.Enum):
+    """How sines and cosines share a vector."""
+
+    INTERLEAVED = "interleaved"
+    """sin, cos, sin, cos, …: as the paper writes it."""
+    HALVES = "halves"
+    """All sines, then all cosines: as the paper's own code, and Marian, computed it."""
+
+
+class Weights(enum.Enum):
+    """Whether a matrix is its own or borrowed."""
+
+    OWN = "own"
+    TIED = "tied"
+
+
+class OutputBias(enum.Enum):
+    """The bias that a language-modelling head adds to its logits."""
+
+    NONE = "none"
+    LEARNT = "learnt"
+    FIXED = "fixed"
+    """Part of the model, not trained: BART's and Marian's `final_logits_bias`."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class LayerNorm:
+    """Subtract the mean, divide by the standard deviation, scale and shift (Ba et al. 2016)."""
+
+    epsilon: float
+    """Added to the variance, so that a constant vector does not divide by zero."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RMSNorm:
+    """Divide by the root of the mean square, and scale (Zhang and Sennrich 2019)."""
+
+    epsilon: float
+    """Added to the mean square."""
+
+
+Norm = LayerNorm | RMSNorm
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sinusoidal:
+    """Fixed waves added to the embeddings (Vaswani et al. 2017, section 3.5)."""
+
+    layout: Layout
+    """How sines and cosines share the vector."""
+    length: int
+    """The longest row that the network is meant for. The formula itself knows no end."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Learned:
+    """One trained vector for each position, added to the embeddings."""
+
+    length: int
+    """The longest row: there is no vector for a later position."""
+    offset: int
+    """How many unused vectors precede that of the first position (BART: 2)."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class LinearStretch:
+    """Rotary frequencies divided by a factor, for longer rows than were trained on."""
+
+    factor: float
+    """How many times longer."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class LlamaStretch:
+    """Llama 3.1's stretch: slow waves are slowed down, fast ones kept, those between blended."""
+
+    factor: float
+    """How much the slowest waves are slowed down."""
+    low_frequency: float
+    """Waves that turn fewer times than this within `original_length` are slowed down in full."""
+    high_frequency: float
+    """Waves that turn more often than this are kept."""
+    original_length: int
+    """The length of the rows of the first training."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rotary:
+    """Query and key turned by an angle that grows with the position (Su et al. 2021)."""
+
+    base: float
+    """The waves' lengths run from 2π to nearly 2π·base."""
+    length: int
+    """The longest row that the network is meant for."""
+    stretch: LinearStretch | LlamaStretch | None
+    """A change of the frequencies for longer rows, if there is one."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RelativeBuckets:
+    """A trained number for each head and bucket of distances, added to the scores (Raffel et al. 2019)."""
+
+    buckets: int
+    """How many buckets; half of them for the tokens after, where the stack looks both ways."""
+    distance: int
+    """From this distance on, everything falls in the last bucket."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ALiBi:
+    """A penalty that grows in proportion to the distance, with a slope for each head (Press et al. 2021)."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tokens:
+    """A table with one trained vector for each token of the vocabulary."""
+
+    vocabulary: int
+    """How many tokens there are."""
+    padding: int | None
+    """The id that fills up short rows, if the family has one. It is never computed; training never reads its vector."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SourceTokens:
+    """The token table of the encoder, used again by the decoder."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Embedding:
+    """From token ids to vectors: tokens · scale + segments + positions, then norm, dropout and projection."""
+
+    tokens: Tokens | SourceTokens
+    """The token table."""
+    dim: int
+    """The size of its vectors. Where it is not the model's, a projection follows (factorised embeddings)."""
+    scale: float
+    """What token vectors are multiplied by (2017: the root of the model's size)."""
+    segments: int
+    """How many kinds of segment there are (BERT: 2), 0 where segments are unknown."""
+    position: Sinusoidal | Learned | None
+    """What is added for the position."""
+    norm: Norm | None
+    """The norm of the sum."""
+    dropout: float = 0.0
+    """Dropout of the sum."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Attention:
+    """Multi-head attention, to oneself or across."""
+
+    heads: int
+    """How many heads ask (queries)."""
+    key_value_heads: int
+    """How many heads answer (keys and values): each serves heads / key_value_heads queries."""
+    head_dim: int
+    """The size of one head's query, key and value."""
+    scale: float
+    """What query·key is multiplied by: 1/√head_dim in the paper, 1 in T5."""
+    bias: bool
+    """Whether the projections of query, key and value have a bias."""
+    output_bias: bool
+    """Whether the output projection has a bias."""
+    dropout: float = 0.0
+    """Dropout of the attention weights."""
+    output_dropout: float = 0.0
+    """Dropout of what comes out, before it is added to the residual stream."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Dense:
+    """down(activation(up(x)))."""
+
+    dim: int
+    """The inner size."""
+    activation: Activation
+    """What stands between the two layers."""
+    bias: bool
+    """Whether the layers have a bias."""
+    dropout: float = 0.0
+    """Dropout of the inner values."""
+    output_dropout: float = 0.0
+    """Dropout of what comes out, before it is added to the residual stream."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Gated:
+    """down(activation(gate(x)) · up(x)) (Shazeer 2020)."""
+
+    dim: int
+    """The inner size."""
+    activation: Activation
+    """What the gate goes through."""
+    bias: bool
+    """Whether the layers have a bias."""
+    dropout: float = 0.0
+    """Dropout of the inner values."""
+    output_dropout: float = 0.0
+    """Dropout of what comes out, before it is added to the residual stream."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Block:
+    """One layer of a stack: attention, cross-attention where there is an encoder to look at, feed-forward."""
+
+    attention: Attention
+    """Attention of the row to itself."""
+    cross_attention: Attention | None
+    """Attention to the encoder's output."""
+    feedforward: Dense | Gated
+    """The layer that treats each position alone."""
+    norm: Norm
+    """The norm of every sublayer."""
+    order: NormOrder
+    """Where that norm stands."""
+    mask: Everything | Window | Band
+    """A narrowing of the stack's mask for this block alone (GPT-3's local bands)."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stack:
+    """Blocks in a row."""
+
+    layers: int
+    """How many blocks there are."""
+    blocks: tuple[Block, ...]
+    """The kinds of block, repeated in turn until there are enough. Most networks have one kind."""
+    mask: Everything | Causal
+    """Who may look at whom: everything for an encoder, causal for a decoder."""
+    position: Rotary | RelativeBuckets | ALiBi | None
+    """Positions that enter in every block, shared by all of them."""
+    final_norm: Norm | None
+    """A norm after the last block, usual where the norms stand before their sublayers."""
+    final_dropout: float = 0.0
+    """Dropout after the final norm."""
+    layer_dropout: float = 0.0
+    """The chance that a whole block is skipped in training (Fan et al. 2019)."""
+
+
+class Pooling(enum.Enum):
+    """How a row becomes one vector."""
+
+    FIRST = "first"
+    LAST = "last"
+    MEAN = "mean"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Transform:
+    """A layer, an activation and perhaps a norm between the stack and the last layer of a head."""
+
+    activation: Activation
+    """The activation."""
+    norm: Norm | None
+    """The norm after it (BERT's masked-language-modelling head)."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class LanguageModel:
+    """A score for each token of the vocabulary at each position: causal and masked language modelling alike."""
+
+    vocabulary: int
+    """How many tokens there are."""
+    transform: Transform | None
+    """What comes before the last layer."""
+    scale: float
+    """What the vectors are multiplied by first (T5 1.0: 1/√model_dim)."""
+    weights: Weights
+    """The last layer's own matrix, or the token table's."""
+    bias: OutputBias
+    """What is added to the scores."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Classification:
+    """One score for each label from one vector for each row."""
+
+    labels: int
+    """How many labels: 1 for regression and for multiple choice (one score for each choice)."""
+    pooling: Pooling
+    """How the row becomes one vector."""
+    transform: Transform | None
+    """What comes before the last layer."""
+    bias: bool
+    """Whether the last layer has a bias."""
+    input_dropout: float = 0.0
+    """Dropout of the pooled vector."""
+    dropout: float = 0.0
+    """Dropout before the last layer."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pooler:
+    """One vector for each row, for use as features."""
+
+    pooling: Pooling
+    """How the row becomes one vector."""
+    transform: Transform
+    """What the vector goes through."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tagging:
+    """One score for each label at each position."""
+
+    labels: int
+    """How many labels."""
+    bias: bool
+    """Whether the layer has a bias."""
+    dropout: float = 0.0
+    """Dropout before the layer."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Span:
+    """Two scores at each position: that the answer starts here, that it ends here."""
+
+    labels: int
+    """How many scores the layer gives: 2."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TwoHeads:
+    """A head over the tokens and one over the whole row: BERT's pretraining, GPT-2's double head."""
+
+    words: LanguageModel
+    """Scores the tokens."""
+    sentence: Classification
+    """Scores the row: next sentence, multiple choice."""
+
+
+Head = LanguageModel | Classification | Pooler | Tagging | Span | TwoHeads
+
+
+@dataclass(frozen=True, kw_only=True)
+class Normal:
+    """All matrices from a normal distribution, biases zero, norms one (BERT, BART, Llama)."""
+
+    deviation: float
+    """The standard deviation."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScaledNormal:
+    """As Normal, with what is added to the residual stream made smaller by √(2·layers) (GPT-2)."""
+
+    deviation: float
+    """The standard deviation."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class FanIn:
+    """Deviations that follow from the size of the input, so that scores need no scale (T5)."""
+
+    factor: float
+    """A factor on all of them."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Glorot:
+    """Uniform, with a width that keeps the variance forward and backward (Glorot and Bengio 2010; 2017's own)."""
+
+
+Initialization = Normal | ScaledNormal | FanIn | Glorot
+
+
+@dataclass(frozen=True, kw_only=True)
+class EncoderOnly:
+    """Every position sees every other: BERT."""
+
+    model_dim: int
+    """The size of the vectors that flow through the blocks."""
+    embedding: Embedding
+    """From tokens to vectors."""
+    encoder: Stack
+    """The blocks."""
+    head: Head | None
+    """What the vectors are used for."""
+    initialization: Initialization
+    """How untrained parameters start."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class DecoderOnly:
+    """Every position sees those before it: GPT-2, Llama."""
+
+    model_dim: int
+    """The size of the vectors that flow through the blocks."""
+    embedding: Embedding
+    """From tokens to vectors."""
+    decoder: Stack
+    """The blocks."""
+    head: Head | None
+    """What the vectors are used for."""
+    initialization: Initialization
+    """How untrained parameters start."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class EncoderDecoder:
+    """An encoder reads the source; a decoder writes the target and attends to it: 2017, BART, T5, Marian."""
+
+    model_dim: int
+    """The size of the vectors that flow through the blocks."""
+    source: Embedding
+    """From source tokens to vectors."""
+    target: Embedding
+    """From target tokens to vectors."""
+    encoder: Stack
+    """The blocks that read."""
+    decoder: Stack
+    """The blocks that write."""
+    head: Head | None
+    """What the decoder's vectors are used for."""
+    initialization: Initialization
+    """How untrained parameters start."""
+
+
+Network = EncoderOnly | DecoderOnly | EncoderDecoder
+
+
+def to_json(value: Any) -> Any:
+    """A config as plain JSON values; each dataclass says its kind, so that `from_json` can tell them apart."""
+    if is_dataclass(value) and not isinstance(value, type):
+        return {"kind": type(value).__name__} | {f.name: to_json(getattr(value, f.name)) for f in fields(value)}
+    if isinstance(value, enum.Enum):
+        return value.value
+    if isinstance(value, tuple):
+        return [to_json(item) for item in value]
+    return value
+
+
+def from_json(value: Any, kind: Any = Network, where: str = "network") -> Any:
+    """The config that `to_json` wrote. An unknown kind, a missing field or a wrong type is an error that says where."""
+    if get_origin(kind) in (Union, types.UnionType):
+        return _from_union(value, get_args(kind), where)
+    if is_dataclass(kind):
+        return _from_fields(value, typing.cast(type, kind), where)
+    if get_origin(kind) is tuple:
+        if not isinstance(value, list):
+            raise ValueError(f"{where}: expected a list, found {value!r}")
+        return tuple(from_json(item, get_args(kind)[0], f"{where}[{i}]") for i, item in enumerate(value))
+    if isinstance(kind, type) and issubclass(kind, enum.Enum):
+        try:
+            return kind(value)
+        except ValueError:
+            raise ValueError(f"{where}: expected one of {[e.value for e in kind]}, found {value!r}") from None
+    if kind is float and type(value) is int:
+        return float(value)
+    if type(value) is not (type(None) if kind is None else kind):
+        raise ValueError(f"{where}: expected {getattr(kind, '__name__', kind)}, found {value!r}")
+    return value
+
+
+def _from_union(value: Any, kinds: tuple[Any, ...], where: str) -> Any:
+    if isinstance(value, dict):
+        named = {k.__name__: k for k in kinds if isinstance(k, type) and is_dataclass(k)}
+        if value.get("kind") not in named:
+            raise ValueError(f"{where}: expected one of {sorted(named)} as `kind`, found {value.get('kind')!r}")
+        return from_json(value, named[value["kind"]], where)
+    if value is None and type(None) in kinds:
+        return None
+    plain = [k for k in kinds if k is not type(None) and not is_dataclass(k)]
+    if not plain:
+        raise ValueError(f"{where}: expected one of {[k.__name__ for k in kinds]}, found {value!r}")
+    return from_json(value, plain[0], where)
+
+
+def _from_fields(value: Any, kind: type, where: str) -> Any:
+    if not isinstance(value, dict) or value.get("kind") != kind.__name__:
+        raise ValueError(f"{where}: expected an object of kind {kind.__name__}, found {value!r}")
+    hints = get_type_hints(kind)
+    given = set(value) - {"kind"}
+    if given != set(hints):
+        missing, unknown = sorted(set(hints) - given), sorted(given - set(hints))
+        raise ValueError(f"{where} ({kind.__name__}): missing fields {missing}, unknown fields {unknown}")
+    return kind(**{name: from_json(value[name], hint, f"{where}.{name}") for name, hint in hints.items()})

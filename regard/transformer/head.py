@@ -1,0 +1,154 @@
+"""What the vectors are used for: the last layers of a network, after its stack."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from regard.transformer import config, normalization
+from regard.transformer.config import OutputBias, Pooling, Weights
+from regard.transformer.embedding import Tokens
+from regard.transformer.feedforward import ACTIVATIONS
+from regard.transformer.rows import Rows
+
+Vectors = Float[Tensor, "tokens model"]
+
+
+@dataclass(frozen=True)
+class Scores:
+    """What a head says: of each token, of each row, or both."""
+
+    words: Float[Tensor, "tokens labels"] | None = None
+    sentence: Float[Tensor, "batch labels"] | None = None
+
+
+class Transform(nn.Module):
+    """A layer, an activation, and perhaps a norm."""
+
+    def __init__(self, design: config.Transform, dim: int, output_dim: int) -> None:
+        super().__init__()
+        self.dense = nn.Linear(dim, output_dim)
+        self.activation = ACTIVATIONS[design.activation]
+        self.norm = normalization.build(design.norm, output_dim) if design.norm else None
+
+    def forward(self, x: Float[Tensor, "*any dim"]) -> Float[Tensor, "*any output"]:
+        """Each vector transformed."""
+        x = self.activation(self.dense(x))
+        return x if self.norm is None else self.norm(x)
+
+
+class LanguageModel(nn.Module):
+    """Scores every token of the vocabulary at every position."""
+
+    def __init__(self, design: config.LanguageModel, model_dim: int, tokens: Tokens) -> None:
+        super().__init__()
+        dim = tokens.weight.shape[1] if design.weights is Weights.TIED else model_dim
+        self.transform = Transform(design.transform, model_dim, dim) if design.transform else None
+        self.scale = design.scale
+        self.output = tokens if design.weights is Weights.TIED else Tokens(design.vocabulary, dim)
+        self.bias = None
+        if design.bias is not OutputBias.NONE:
+            learnt = design.bias is OutputBias.LEARNT
+            self.bias = nn.Parameter(torch.zeros(design.vocabulary), requires_grad=learnt)
+
+    def forward(self, x: Vectors, rows: Rows) -> Scores:
+        """The scores at each position."""
+        del rows
+        if self.transform is not None:
+            x = self.transform(x)
+        if self.scale != 1:
+            x = x * self.scale
+        return Scores(words=nn.functional.linear(x, self.output.weight, self.bias))
+
+
+class Classification(nn.Module):
+    """Scores every label, once for each row."""
+
+    def __init__(self, design: config.Classification, model_dim: int) -> None:
+        super().__init__()
+        self.pooling = design.pooling
+        self.input_dropout = nn.Dropout(design.input_dropout)
+        self.transform = Transform(design.transform, model_dim, model_dim) if design.transform else None
+        self.dropout = nn.Dropout(design.dropout)
+        self.output = nn.Linear(model_dim, design.labels, design.bias)
+
+    def forward(self, x: Vectors, rows: Rows) -> Scores:
+        """The scores of each row."""
+        pooled = self.input_dropout(pool(self.pooling, x, rows))
+        if self.transform is not None:
+            pooled = self.transform(pooled)
+        return Scores(sentence=self.output(self.dropout(pooled)))
+
+
+class Pooler(nn.Module):
+    """Gives one vector for each row, for use as features."""
+
+    def __init__(self, design: config.Pooler, model_dim: int) -> None:
+        super().__init__()
+        self.pooling = design.pooling
+        self.transform = Transform(design.transform, model_dim, model_dim)
+
+    def forward(self, x: Vectors, rows: Rows) -> Scores:
+        """The vector of each row."""
+        return Scores(sentence=self.transform(pool(self.pooling, x, rows)))
+
+
+class Tagging(nn.Module):
+    """Scores every label at every position; an answer span is tagging with two labels, start and end."""
+
+    def __init__(self, labels: int, bias: bool, dropout: float, model_dim: int) -> None:
+        super().__init__()
+        self.dropout = nn.Dropout(dropout)
+        self.output = nn.Linear(model_dim, labels, bias)
+
+    def forward(self, x: Vectors, rows: Rows) -> Scores:
+        """The scores at each position."""
+        del rows
+        return Scores(words=self.output(self.dropout(x)))
+
+
+class TwoHeads(nn.Module):
+    """A head over the tokens and one over the whole row."""
+
+    def __init__(self, design: config.TwoHeads, model_dim: int, tokens: Tokens) -> None:
+        super().__init__()
+        self.words = LanguageModel(design.words, model_dim, tokens)
+        self.sentence = Classification(design.sentence, model_dim)
+
+    def forward(self, x: Vectors, rows: Rows) -> Scores:
+        """The scores of both."""
+        return Scores(self.words(x, rows).words, self.sentence(x, rows).sentence)
+
+
+def pool(pooling: Pooling, x: Vectors, rows: Rows) -> Float[Tensor, "batch model"]:
+    """One vector for each row."""
+    match pooling:
+        case Pooling.FIRST:
+            return x[rows.first]
+        case Pooling.LAST:
+            return x[rows.last]
+        case Pooling.MEAN:
+            total = x.new_zeros(rows.batch, x.shape[1]).index_add(0, rows.row_of, x)
+            return total / torch.tensor(rows.lengths, device=x.device)[:, None]
+
+
+def build(
+    design: config.Head, model_dim: int, tokens: Tokens
+) -> LanguageModel | Classification | Pooler | Tagging | TwoHeads:
+    """The head that a config names."""
+    match design:
+        case config.LanguageModel():
+            return LanguageModel(design, model_dim, tokens)
+        case config.Classification():
+            return Classification(design, model_dim)
+        case config.Pooler():
+            return Pooler(design, model_dim)
+        case config.Tagging():
+            return Tagging(design.labels, design.bias, design.dropout, model_dim)
+        case config.Span():
+            return Tagging(design.labels, bias=True, dropout=0.0, model_dim=model_dim)
+        case config.TwoHeads():
+            return TwoHeads(design, model_dim, tokens)

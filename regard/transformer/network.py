@@ -1,0 +1,251 @@
+"""Whole networks: what the parts of this folder make when they are put together.
+
+A padded batch goes in as a rectangle with a mask, or packed with its `Rows`. At the door padding is taken out, and at
+the exit the results are put back where their tokens stood, so nothing between ever sees it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+
+from regard.transformer import config, head
+from regard.transformer.attention import Source
+from regard.transformer.cache import Cache
+from regard.transformer.embedding import Embedding
+from regard.transformer.head import Scores
+from regard.transformer.initialization import initialize
+from regard.transformer.mask import Everything, Mask, Padding, take_out_padding
+from regard.transformer.position import Learned
+from regard.transformer.rows import Rows, rows_of_padded
+from regard.transformer.stack import Stack
+
+TokenIds = Int[Tensor, "batch length"] | Int[Tensor, " tokens"]
+AnyMask = Mask | Bool[Tensor, "batch length"] | None
+
+
+@dataclass(frozen=True)
+class Output:
+    """What a network returns. Padded input gives padded output (zeros where no token stood), packed gives packed."""
+
+    hidden: Float[Tensor, "*tokens model"]
+    """The vectors after the last block."""
+    logits: Float[Tensor, "*tokens labels"] | None = None
+    """The head's scores: of each token, or, where the head scores whole rows alone, of each row."""
+    sentence: Float[Tensor, "batch labels"] | None = None
+    """The scores of each row, where the head scores both."""
+    cache: Cache | None = None
+    """The cache that was given, now longer."""
+    source: Source | None = None
+    """What the decoder attended to: pass it again and the encoder need not run again."""
+
+
+@dataclass(frozen=True)
+class Entered:
+    """A batch behind the door: its tokens side by side, its rows, and the way back."""
+
+    tokens: Int[Tensor, " tokens"]
+    rows: Rows
+    mask: Mask
+    places: Int[Tensor, " tokens"] | None
+    shape: torch.Size
+
+    def pack(self, beside: Int[Tensor, ...] | None) -> Int[Tensor, " tokens"] | None:
+        """Something that stands beside the tokens (segments), taken through the same door."""
+        if beside is None:
+            return None
+        flat = beside.flatten()
+        return flat if self.places is None else flat[self.places]
+
+    def leave(self, x: Float[Tensor, "tokens dim"] | None) -> Float[Tensor, "... dim"] | None:
+        """Results put back where their tokens stood."""
+        if x is None:
+            return None
+        if self.places is None:
+            return x.view(*self.shape, -1)
+        filled = x.new_zeros(self.shape.numel(), x.shape[-1]).index_copy(0, self.places, x)
+        return filled.view(*self.shape, -1)
+
+
+def enter(tokens: TokenIds, mask: AnyMask, rows: Rows | None, cache: Cache | None = None) -> Entered:
+    """Take the padding out of a batch."""
+    starts = cache.lengths if cache is not None and cache.lengths else None
+    real, rest = take_out_padding(Padding(mask) if isinstance(mask, Tensor) else mask or Everything())
+    if tokens.ndim == 1:
+        if rows is None or rows.tokens != len(tokens):
+            raise ValueError(f"{len(tokens)} packed tokens need `rows=Rows.of(lengths)` whose lengths add up to that")
+        packed = Rows.of(rows.lengths, tokens.device, starts or rows.starts)
+        return Entered(tokens, packed, rest, None, tokens.shape)
+    if real is not None and real.shape != tokens.shape:
+        raise ValueError(f"the mask is {tuple(real.shape)}, the tokens are {tuple(tokens.shape)}: they must be alike")
+    if real is None or bool(real.all()):
+        full = Rows.of((tokens.shape[1],) * tokens.shape[0], tokens.device, starts)
+        return Entered(tokens.flatten(), full, rest, None, tokens.shape)
+    if not bool(real.any(dim=1).all()):
+        row = int((~real.any(dim=1)).nonzero()[0, 0])
+        raise ValueError(f"row {row} is padding from end to end: leave it out")
+    ragged, places = rows_of_padded(real, starts)
+    order = real.logical_not().int().argsort(dim=1, stable=True)
+    return Entered(tokens.flatten()[places], ragged, rest.compact(order), places, tokens.shape)
+
+
+class Network(nn.Module):
+    """What all networks have: a config, a head, and the switch for gradient checkpointing."""
+
+    config: config.Network
+    head: nn.Module | None
+
+    def recompute(self, on: bool = True) -> None:
+        """Gradient checkpointing: train with less memory, at the price of computing each block twice."""
+        for stack in self.modules():
+            if isinstance(stack, Stack):
+                stack.recompute = on
+
+    def score(self, hidden: Float[Tensor, "tokens model"], entered: Entered) -> Scores:
+        """What the head says of the vectors of a batch."""
+        return Scores() if self.head is None else self.head(hidden, entered.rows)
+
+    def _output(
+        self, hidden: Tensor, entered: Entered, cache: Cache | None = None, source: Source | None = None
+    ) -> Output:
+        scores = self.score(hidden, entered)
+        left = entered.leave(hidden)
+        assert left is not None
+        if scores.words is None:
+            return Output(left, scores.sentence, None, cache, source)
+        return Output(left, entered.leave(scores.words), scores.sentence, cache, source)
+
+
+class EncoderOnly(Network):
+    """Embedding, encoder, head: BERT."""
+
+    def __init__(self, design: config.EncoderOnly) -> None:
+        super().__init__()
+        self.config = design
+        self.embedding = Embedding(design.embedding, design.model_dim)
+        self.encoder = Stack(design.encoder, design.model_dim)
+        self.head = head.build(design.head, design.model_dim, self.embedding.tokens) if design.head else None
+
+    def forward(
+        self,
+        tokens: TokenIds,
+        mask: AnyMask = None,
+        *,
+        segments: TokenIds | None = None,
+        rows: Rows | None = None,
+    ) -> Output:
+        """Read the tokens. `mask` is True at real tokens, or any mask of `mask.py`."""
+        entered = enter(tokens, mask, rows)
+        _check_length(entered.rows, self.embedding)
+        x = self.embedding(entered.tokens, entered.rows, entered.pack(segments))
+        return self._output(self.encoder(x, entered.rows, entered.mask), entered)
+
+
+class DecoderOnly(Network):
+    """Embedding, decoder, head: GPT-2, Llama."""
+
+    def __init__(self, design: config.DecoderOnly) -> None:
+        super().__init__()
+        self.config = design
+        self.embedding = Embedding(design.embedding, design.model_dim)
+        self.decoder = Stack(design.decoder, design.model_dim)
+        self.head = head.build(design.head, design.model_dim, self.embedding.tokens) if design.head else None
+
+    def new_cache(self) -> Cache:
+        """An empty cache: pass it to every step, and give each step only the tokens that are new."""
+        return Cache(len(self.decoder.blocks))
+
+    def forward(
+        self,
+        tokens: TokenIds,
+        mask: AnyMask = None,
+        cache: Cache | None = None,
+        *,
+        segments: TokenIds | None = None,
+        rows: Rows | None = None,
+        source: Source | None = None,
+    ) -> Output:
+        """Read the tokens, each seeing those before it; with a cache, also those of the steps before."""
+        entered = enter(tokens, mask, rows, cache)
+        _check_length(entered.rows, self.embedding)
+        x = self.embedding(entered.tokens, entered.rows, entered.pack(segments))
+        return self._output(self.decoder(x, entered.rows, entered.mask, source, cache), entered, cache, source)
+
+
+class EncoderDecoder(Network):
+    """An encoder reads the source, a decoder writes the target: 2017, BART, T5, Marian."""
+
+    def __init__(self, design: config.EncoderDecoder) -> None:
+        super().__init__()
+        self.config = design
+        self.source = Embedding(design.source, design.model_dim)
+        self.target = Embedding(design.target, design.model_dim, shared=self.source.tokens)
+        self.encoder = Stack(design.encoder, design.model_dim)
+        self.decoder = Stack(design.decoder, design.model_dim)
+        self.head = head.build(design.head, design.model_dim, self.target.tokens) if design.head else None
+
+    def new_cache(self) -> Cache:
+        """An empty cache: pass it to every step, and give each step only the target tokens that are new."""
+        return Cache(len(self.decoder.blocks))
+
+    def encode(self, tokens: TokenIds, mask: AnyMask = None, *, rows: Rows | None = None) -> Source:
+        """Read the source, once for all steps."""
+        entered = enter(tokens, mask, rows)
+        _check_length(entered.rows, self.source)
+        x = self.source(entered.tokens, entered.rows)
+        return Source(self.encoder(x, entered.rows, entered.mask), entered.rows)
+
+    def forward(
+        self,
+        source: TokenIds | Source,
+        target: TokenIds,
+        mask: AnyMask = None,
+        target_mask: AnyMask = None,
+        cache: Cache | None = None,
+        *,
+        rows: Rows | None = None,
+        target_rows: Rows | None = None,
+    ) -> Output:
+        """Read the source (or what `encode` made of it) and the target so far."""
+        if not isinstance(source, Source):
+            source = self.encode(source, mask, rows=rows)
+        entered = enter(target, target_mask, target_rows, cache)
+        if entered.rows.batch != source.rows.batch:
+            raise ValueError(f"{source.rows.batch} source rows but {entered.rows.batch} target rows")
+        _check_length(entered.rows, self.target)
+        x = self.target(entered.tokens, entered.rows)
+        return self._output(self.decoder(x, entered.rows, entered.mask, source, cache), entered, cache, source)
+
+
+def _check_length(rows: Rows, embedding: Embedding) -> None:
+    """Learned positions end somewhere; formulas do not."""
+    if isinstance(embedding.position, Learned) and rows.end > embedding.position.length:
+        learnt = embedding.position.length
+        raise ValueError(
+            f"a row of {rows.end} tokens is longer than the {learnt} positions that this network has learnt"
+        )
+
+
+NETWORKS: dict[type, type[EncoderOnly] | type[DecoderOnly] | type[EncoderDecoder]] = {
+    config.EncoderOnly: EncoderOnly,
+    config.DecoderOnly: DecoderOnly,
+    config.EncoderDecoder: EncoderDecoder,
+}
+
+
+def empty(design: config.Network) -> EncoderOnly | DecoderOnly | EncoderDecoder:
+    """The network that a config describes, on the meta device: all its parts and shapes, and no memory."""
+    with torch.device("meta"):
+        return NETWORKS[type(design)](design)  # type: ignore[arg-type]
+
+
+def build(
+    design: config.Network, *, seed: int = 0, device: torch.device | str = "cpu", dtype: torch.dtype = torch.float32
+) -> EncoderOnly | DecoderOnly | EncoderDecoder:
+    """The network that a config describes, its parameters drawn as the config's scheme says, from this seed."""
+    network = empty(design).to_empty(device=device).to(dtype)
+    initialize(network, design, seed)
+    return network

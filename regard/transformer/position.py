@@ -1,0 +1,166 @@
+"""Where a token stands in its row, told to a network that by itself would not know.
+
+Positions enter in one of three places, and each place has its kind of part:
+
+    at the embedding     Sinusoidal, Learned             position -> a vector that is added
+    on query and key     Rotary                          position -> angles by which both are turned
+    on the scores        RelativeBuckets, ALiBi          two positions -> a number for each head that is added
+"""
+
+import math
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from regard.transformer import config
+from regard.transformer.config import Layout
+from regard.transformer.rows import Rows
+
+
+def frequencies(dim: int, base: float) -> Float[Tensor, " half"]:
+    """base^(-2i/dim): how fast each of the waves turns, from 1 down to nearly 1/base."""
+    return base ** (-torch.arange(0, dim, 2, dtype=torch.float64) / dim)
+
+
+def angles(rows: Rows, speed: Float[Tensor, " half"]) -> Float[Tensor, "positions half"]:
+    """position · speed for all positions from the first to the last of a batch, in float64: exact for any of them."""
+    return torch.arange(rows.begin, rows.end, dtype=torch.float64)[:, None] * speed
+
+
+class Sinusoidal(nn.Module):
+    """sin and cos of the position at wave lengths from 2π to 10000·2π (Vaswani et al. 2017, section 3.5)."""
+
+    def __init__(self, design: config.Sinusoidal, dim: int) -> None:
+        super().__init__()
+        self.layout = design.layout
+        self.length = design.length
+        self.dim = dim
+
+    def forward(self, rows: Rows, dtype: torch.dtype) -> Float[Tensor, "tokens dim"]:
+        """The vector to add at each token."""
+        turned = angles(rows, frequencies(self.dim, 10000.0))
+        sine, cosine = turned.sin(), turned.cos()[:, : self.dim // 2]
+        if self.layout is Layout.HALVES:
+            table = torch.cat([sine, cosine], dim=1)
+        else:
+            table = torch.empty(len(turned), self.dim, dtype=torch.float64)
+            table[:, 0::2], table[:, 1::2] = sine, cosine
+        return table.to(rows.device, dtype)[rows.positions - rows.begin]
+
+
+class Learned(nn.Module):
+    """A table with one trained vector for each position."""
+
+    def __init__(self, design: config.Learned, dim: int) -> None:
+        super().__init__()
+        self.offset = design.offset
+        self.length = design.length
+        self.weight = nn.Parameter(torch.empty(design.length + design.offset, dim))
+
+    def forward(self, rows: Rows, dtype: torch.dtype) -> Float[Tensor, "tokens dim"]:
+        """The vector to add at each token."""
+        return nn.functional.embedding(rows.positions + self.offset, self.weight).to(dtype)
+
+
+@dataclass(frozen=True)
+class Rotation:
+    """The angles by which the queries and keys of a batch are turned."""
+
+    cosine: Float[Tensor, "tokens 1 half"]
+    sine: Float[Tensor, "tokens 1 half"]
+
+    def turn(self, x: Float[Tensor, "tokens heads dim"]) -> Float[Tensor, "tokens heads dim"]:
+        """Each pair (xᵢ, xᵢ₊ₕ), h being half the size, turned like a point in the plane."""
+        left, right = x.chunk(2, dim=-1)
+        return torch.cat([left * self.cosine - right * self.sine, right * self.cosine + left * self.sine], dim=-1)
+
+
+class Rotary(nn.Module):
+    """Turns query and key, so that their product depends on how far apart they are (Su et al. 2021)."""
+
+    def __init__(self, design: config.Rotary, head_dim: int) -> None:
+        super().__init__()
+        self.design = design
+        self.length = design.length
+        self.head_dim = head_dim
+
+    def forward(self, rows: Rows, dtype: torch.dtype) -> Rotation:
+        """The angles for the tokens of a batch."""
+        turned, at = angles(rows, self.speed()), rows.positions - rows.begin
+        cosine, sine = (table.to(rows.device, dtype)[at][:, None] for table in (turned.cos(), turned.sin()))
+        return Rotation(cosine, sine)
+
+    def speed(self) -> Float[Tensor, " half"]:
+        """How fast each pair turns."""
+        plain = frequencies(self.head_dim, self.design.base)
+        match self.design.stretch:
+            case None:
+                return plain
+            case config.LinearStretch(factor=factor):
+                return plain / factor
+            case config.LlamaStretch() as stretch:
+                turns = stretch.original_length * plain / (2 * math.pi)
+                kept = (turns - stretch.low_frequency) / (stretch.high_frequency - stretch.low_frequency)
+                kept = kept.clamp(0, 1)
+                return kept * plain + (1 - kept) * plain / stretch.factor
+
+
+class RelativeBuckets(nn.Module):
+    """A trained number for each head and bucket of distances (Raffel et al. 2019)."""
+
+    def __init__(self, design: config.RelativeBuckets, heads: int, both_ways: bool) -> None:
+        super().__init__()
+        self.distance = design.distance
+        self.both_ways = both_ways
+        self.weight = nn.Parameter(torch.empty(design.buckets, heads))
+
+    def forward(
+        self, query: Int[Tensor, "#rows query"], key: Int[Tensor, "#rows key"]
+    ) -> Float[Tensor, "#rows heads query key"]:
+        """What is added to the scores of queries and keys at these positions."""
+        distance = key[:, None, :] - query[:, :, None]
+        return nn.functional.embedding(self.bucket(distance), self.weight).permute(0, 3, 1, 2)
+
+    def bucket(self, distance: Int[Tensor, "*any"]) -> Int[Tensor, "*any"]:
+        """Near distances have a bucket each; far ones share buckets that grow with the logarithm."""
+        buckets = len(self.weight)
+        if self.both_ways:
+            buckets //= 2
+            first = (distance > 0) * buckets
+            distance = distance.abs()
+        else:
+            first = torch.zeros_like(distance)
+            distance = (-distance).clamp(min=0)
+        exact = buckets // 2
+        # In float32, as T5 was trained: at the edges of buckets another precision would fall on the other side.
+        far = (distance.float() / exact).log() / math.log(self.distance / exact) * (buckets - exact)
+        far = (exact + far.clamp(min=0).long()).clamp(max=buckets - 1)
+        return first + torch.where(distance < exact, distance, far)
+
+
+class ALiBi(nn.Module):
+    """-slope · distance, a slope for each head from 1/2 downwards (Press et al. 2021). Nothing is trained."""
+
+    def __init__(self, heads: int) -> None:
+        super().__init__()
+        self.heads = heads
+
+    def slopes(self) -> Float[Tensor, " heads"]:
+        """2^(-8/n), 2^(-16/n), … for n heads; where n is no power of two, every other slope of the next fills up."""
+        power = 2 ** math.floor(math.log2(self.heads))
+        steps = [-8 * (i + 1) / power for i in range(power)]
+        steps += [-8 * (i + 1) / (2 * power) for i in range(0, 2 * (self.heads - power), 2)]
+        return 2 ** torch.tensor(steps, dtype=torch.float64)
+
+    def forward(
+        self, query: Int[Tensor, "#rows query"], key: Int[Tensor, "#rows key"]
+    ) -> Float[Tensor, "#rows heads query key"]:
+        """What is added to the scores of queries and keys at these positions."""
+        distance = (key[:, None, None, :] - query[:, None, :, None]).abs()
+        return -self.slopes().to(query.device, torch.get_default_dtype())[:, None, None] * distance
+
+
+AtEmbedding = Sinusoidal | Learned
+OnScores = RelativeBuckets | ALiBi

@@ -1,0 +1,83 @@
+"""Blocks in a row: an encoder or a decoder, which differ in their mask and in what they attend to."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+
+from regard.transformer import config, normalization
+from regard.transformer.attention import Looking, Source
+from regard.transformer.block import Block
+from regard.transformer.cache import Cache
+from regard.transformer.mask import Everything, Mask
+from regard.transformer.position import ALiBi, OnScores, RelativeBuckets, Rotary, Rotation
+from regard.transformer.rows import Rows
+
+
+class Stack(nn.Module):
+    """The blocks, the positions that they share, and the norm after the last of them."""
+
+    def __init__(self, design: config.Stack, model_dim: int) -> None:
+        super().__init__()
+        kinds = design.blocks
+        self.mask = design.mask
+        self.position = _position(design)
+        self.blocks = nn.ModuleList(Block(kinds[layer % len(kinds)], model_dim) for layer in range(design.layers))
+        self.final_norm = normalization.build(design.final_norm, model_dim) if design.final_norm else None
+        self.final_dropout = nn.Dropout(design.final_dropout)
+        self.layer_dropout = design.layer_dropout
+        self.recompute = False
+        """Gradient checkpointing: keep only what enters each block, and compute the rest again on the way back."""
+
+    def forward(
+        self,
+        x: Float[Tensor, "tokens model"],
+        rows: Rows,
+        mask: Mask | None = None,
+        source: Source | None = None,
+        cache: Cache | None = None,
+    ) -> Float[Tensor, "tokens model"]:
+        """Pass the tokens of a batch through all blocks. `mask` narrows (& …) the stack's own."""
+        looking = Looking(rows, self.mask & (mask or Everything()), *self._positions(rows, x.dtype))
+        for layer, block in enumerate(self.blocks):
+            assert isinstance(block, Block)
+            if self.training and self.layer_dropout and torch.rand(()) < self.layer_dropout:
+                continue
+            look = replace(looking, mask=looking.mask & block.mask)
+            if self.recompute and self.training:
+                x = checkpoint(block, x, look, source, use_reentrant=False)
+            elif cache is None:
+                x = block(x, look, source)
+            else:
+                x = block(x, look, source, cache.own[layer], cache.source[layer])
+        if self.final_norm is not None:
+            x = self.final_norm(x)
+        return self.final_dropout(x)
+
+    def _positions(self, rows: Rows, dtype: torch.dtype) -> tuple[Rotation | None, Tensor | None]:
+        """The rotation of query and key, and what is added to the scores, once for all blocks."""
+        if self.position is None:
+            return None, None
+        if isinstance(self.position, Rotary):
+            return self.position(rows, dtype), None
+        key = torch.arange(rows.end, device=rows.device)[None]
+        query = torch.arange(rows.longest, device=rows.device)[None]
+        query = query + (rows.begin if rows.aligned else torch.tensor(rows.starts, device=rows.device)[:, None])
+        return None, self.position(query, key).to(dtype)
+
+
+def _position(design: config.Stack) -> Rotary | OnScores | None:
+    attention = design.blocks[0].attention
+    match design.position:
+        case None:
+            return None
+        case config.Rotary() as rotary:
+            return Rotary(rotary, attention.head_dim)
+        case config.RelativeBuckets() as buckets:
+            return RelativeBuckets(buckets, attention.heads, both_ways=isinstance(design.mask, Everything))
+        case config.ALiBi():
+            return ALiBi(attention.heads)
