@@ -4,7 +4,7 @@ Norms start at one and biases at zero in all of them; the schemes differ in the 
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 import torch
 from torch import Tensor, nn
@@ -18,12 +18,14 @@ from regard.transformer.position import Learned, RelativeBuckets
 Draw = Callable[[Tensor, torch.Generator], None]
 
 
-def initialize(network: nn.Module, design: config.Network, seed: int) -> None:
-    """Give every parameter of a network its first value. The same seed gives the same values on every machine."""
+def initialize(network: nn.Module, design: config.Network, seed: int, only: Collection[str] | None = None) -> None:
+    """Give the parameters of a network (or `only` these) their first values, the same for the same seed."""
     generator = torch.Generator().manual_seed(seed)
     scheme = design.initialization
     with torch.no_grad():
         for name, parameter, owner in _once(network):
+            if only is not None and name not in only:
+                continue
             deviation = _plain(owner, name)
             if deviation is not None:
                 parameter.fill_(deviation)

@@ -19,7 +19,7 @@ class Part:
     kind: str
     """What it is."""
     count: int
-    """How many parameters it has, all its parts included; what is tied to another part counts there."""
+    """How many parameters are trained in it, its parts included; what is tied to another part counts there."""
     shapes: tuple[tuple[str, tuple[int, ...]], ...]
     """The parameters of its own, and their shapes."""
     parts: tuple[Part, ...]
@@ -27,8 +27,8 @@ class Part:
 
 
 def count(design: config.Network) -> int:
-    """How many parameters the network of this config has, without building it."""
-    return sum(parameter.numel() for parameter in empty(design).parameters())
+    """How many parameters the network of this config trains, without building it."""
+    return sum(parameter.numel() for parameter in empty(design).parameters() if parameter.requires_grad)
 
 
 def tree(network: nn.Module | config.Network) -> Part:
@@ -43,7 +43,7 @@ def render(part: Part) -> str:
 
 def _part(name: str, module: nn.Module, counted: set[int]) -> Part:
     own = [(key, value) for key, value in module.named_parameters(recurse=False)]
-    fresh = sum(value.numel() for _, value in own if id(value) not in counted)
+    fresh = sum(value.numel() for _, value in own if id(value) not in counted and value.requires_grad)
     counted.update(id(value) for _, value in own)
     parts = [
         _part(key, child, counted)

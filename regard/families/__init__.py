@@ -1,0 +1,1 @@
+"""What makes BERT BERT: a config translation and a weight table, one short file for each family."""

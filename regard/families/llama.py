@@ -1,0 +1,267 @@
+"""Llama (Touvron et al. 2023) and the many decoders that are built like it.
+
+Pre-norm with RMSNorm, rotary positions, a gated feed-forward layer with SiLU, and keys and values shared by groups of
+heads.
+"""
+
+from typing import Any
+
+from regard.families.family import Architecture, ConfigError, Family, Theirs, activation_name, is_tied, labels, tied
+from regard.families.table import Entry
+from regard.transformer.config import (
+    Attention,
+    Block,
+    Classification,
+    DecoderOnly,
+    Embedding,
+    Gated,
+    Head,
+    LanguageModel,
+    LinearStretch,
+    LlamaStretch,
+    Normal,
+    NormOrder,
+    OutputBias,
+    Pooling,
+    RMSNorm,
+    Rotary,
+    Span,
+    Stack,
+    Tagging,
+    Tokens,
+)
+from regard.transformer.mask import Causal, Everything
+
+KEYS = {
+    "vocab_size": 32000,
+    "hidden_size": 4096,
+    "intermediate_size": 11008,
+    "num_hidden_layers": 32,
+    "num_attention_heads": 32,
+    "num_key_value_heads": None,
+    "head_dim": None,
+    "hidden_act": "silu",
+    "max_position_embeddings": 2048,
+    "initializer_range": 0.02,
+    "rms_norm_eps": 1e-6,
+    "pad_token_id": None,
+    "tie_word_embeddings": False,
+    "rope_theta": 10000.0,
+    "rope_scaling": None,
+    "rope_parameters": None,
+    "attention_bias": False,
+    "attention_dropout": 0.0,
+    "mlp_bias": False,
+    "classifier_dropout": None,
+    "hidden_dropout": None,
+}
+
+
+def rotary(theirs: Theirs) -> Rotary:
+    """Old configs have `rope_theta` and `rope_scaling`, new ones both in `rope_parameters`."""
+    given = {"rope_theta": theirs["rope_theta"], **(theirs["rope_scaling"] or {}), **(theirs["rope_parameters"] or {})}
+    stretch: LinearStretch | LlamaStretch | None
+    match given.get("rope_type", given.get("type", "default")):
+        case "default":
+            stretch = None
+        case "linear":
+            stretch = LinearStretch(factor=float(given["factor"]))
+        case "llama3":
+            stretch = LlamaStretch(
+                factor=float(given["factor"]),
+                low_frequency=float(given["low_freq_factor"]),
+                high_frequency=float(given["high_freq_factor"]),
+                original_length=given["original_max_position_embeddings"],
+            )
+        case other:
+            raise ConfigError(f"config.json: rotary positions of type {other!r}; known are default, linear and llama3")
+    return Rotary(base=float(given["rope_theta"]), length=theirs["max_position_embeddings"], stretch=stretch)
+
+
+def network(theirs: Theirs, head: Head | None) -> DecoderOnly:
+    """The network of a config."""
+    heads, norm = theirs["num_attention_heads"], RMSNorm(epsilon=theirs["rms_norm_eps"])
+    size = theirs["head_dim"] or theirs.divide("hidden_size", "num_attention_heads")
+    shared = heads if theirs["num_key_value_heads"] is None else theirs["num_key_value_heads"]
+    if not shared or heads % shared:
+        raise ConfigError(f"config.json: num_attention_heads {heads} is not a multiple of num_key_value_heads {shared}")
+    block = Block(
+        attention=Attention(
+            heads=heads,
+            key_value_heads=shared,
+            head_dim=size,
+            scale=size**-0.5,
+            bias=theirs["attention_bias"],
+            output_bias=theirs["attention_bias"],
+            dropout=theirs["attention_dropout"],
+        ),
+        cross_attention=None,
+        feedforward=Gated(
+            dim=theirs["intermediate_size"], activation=theirs.activation("hidden_act"), bias=theirs["mlp_bias"]
+        ),
+        norm=norm,
+        order=NormOrder.PRE,
+        mask=Everything(),
+    )
+    return DecoderOnly(
+        model_dim=theirs["hidden_size"],
+        embedding=Embedding(
+            tokens=Tokens(vocabulary=theirs["vocab_size"], padding=theirs["pad_token_id"]),
+            dim=theirs["hidden_size"],
+            scale=1.0,
+            segments=0,
+            position=None,
+            norm=None,
+        ),
+        decoder=Stack(
+            layers=theirs["num_hidden_layers"],
+            blocks=(block,),
+            mask=Causal(),
+            position=rotary(theirs),
+            final_norm=norm,
+        ),
+        head=head,
+        initialization=Normal(deviation=theirs["initializer_range"]),
+    )
+
+
+def describe(design: DecoderOnly) -> dict[str, Any]:
+    """The config of a network."""
+    block, start, position = design.decoder.blocks[0], design.initialization, design.decoder.position
+    return {
+        "vocab_size": design.embedding.tokens.vocabulary,  # type: ignore[union-attr]
+        "hidden_size": design.model_dim,
+        "intermediate_size": block.feedforward.dim,
+        "num_hidden_layers": design.decoder.layers,
+        "num_attention_heads": block.attention.heads,
+        "num_key_value_heads": block.attention.key_value_heads,
+        "head_dim": block.attention.head_dim,
+        "hidden_act": activation_name(block.feedforward.activation),
+        "max_position_embeddings": position.length,  # type: ignore[union-attr]
+        "initializer_range": start.deviation if isinstance(start, Normal) else KEYS["initializer_range"],
+        "rms_norm_eps": block.norm.epsilon,
+        "pad_token_id": design.embedding.tokens.padding,  # type: ignore[union-attr]
+        "tie_word_embeddings": is_tied(design),
+        "rope_parameters": rope_parameters(position),  # type: ignore[arg-type]
+        "attention_bias": block.attention.bias,
+        "attention_dropout": block.attention.dropout,
+        "mlp_bias": block.feedforward.bias,
+        **({"classifier_dropout": design.head.dropout} if isinstance(design.head, Tagging) else {}),
+        **labels(design),
+    }
+
+
+def rope_parameters(position: Rotary) -> dict[str, Any]:
+    """The inverse of `rotary`."""
+    match position.stretch:
+        case None:
+            return {"rope_theta": position.base, "rope_type": "default"}
+        case LinearStretch(factor=factor):
+            return {"rope_theta": position.base, "rope_type": "linear", "factor": factor}
+        case LlamaStretch() as stretch:
+            return {
+                "rope_theta": position.base,
+                "rope_type": "llama3",
+                "factor": stretch.factor,
+                "low_freq_factor": stretch.low_frequency,
+                "high_freq_factor": stretch.high_frequency,
+                "original_max_position_embeddings": stretch.original_length,
+            }
+
+
+def words(theirs: Theirs) -> LanguageModel:
+    """The head that continues text."""
+    return LanguageModel(
+        vocabulary=theirs["vocab_size"], transform=None, scale=1.0, weights=tied(theirs), bias=OutputBias.NONE
+    )
+
+
+def tagging(theirs: Theirs) -> Tagging:
+    """The head that tags tokens."""
+    rates = [theirs["classifier_dropout"], theirs["hidden_dropout"], 0.1]
+    return Tagging(labels=theirs.labels, bias=True, dropout=next(rate for rate in rates if rate is not None))
+
+
+BLOCK = "decoder.blocks.#"
+WEIGHTS = (
+    Entry("@embed_tokens", "embedding.tokens"),
+    Entry("@layers.#.input_layernorm", f"{BLOCK}.attention_residual.norm"),
+    Entry("@layers.#.self_attn.q_proj", f"{BLOCK}.attention.project.query"),
+    Entry("@layers.#.self_attn.k_proj", f"{BLOCK}.attention.project.key"),
+    Entry("@layers.#.self_attn.v_proj", f"{BLOCK}.attention.project.value"),
+    Entry("@layers.#.self_attn.o_proj", f"{BLOCK}.attention.output"),
+    Entry("@layers.#.post_attention_layernorm", f"{BLOCK}.feedforward_residual.norm"),
+    Entry("@layers.#.mlp.gate_proj", f"{BLOCK}.feedforward.gate"),
+    Entry("@layers.#.mlp.up_proj", f"{BLOCK}.feedforward.up"),
+    Entry("@layers.#.mlp.down_proj", f"{BLOCK}.feedforward.down"),
+    Entry("@norm", "decoder.final_norm"),
+)
+
+
+def sizes(**keys: Any) -> dict[str, Any]:
+    """A published size."""
+    return {"architectures": ["LlamaForCausalLM"], **keys}
+
+
+LLAMA3 = dict(vocab_size=128256, num_key_value_heads=8, rope_theta=500000.0, rms_norm_eps=1e-5)
+STRETCH = dict(
+    rope_type="llama3", factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0, original_max_position_embeddings=8192
+)
+
+FAMILY = Family(
+    name="llama",
+    year=2023,
+    paper="Touvron et al., LLaMA: Open and Efficient Foundation Language Models",
+    keys=KEYS,
+    ignored={"pretraining_tp": "how a product was once cut up among machines", "mlp_only": "never used"},
+    ignored_weights={
+        "@layers.#.self_attn.rotary_emb.inv_freq": "frequencies, which are computed",
+        "@rotary_emb.inv_freq": "frequencies, which are computed",
+    },
+    network=network,
+    describe=describe,
+    weights=lambda _: WEIGHTS,
+    architectures={
+        "LlamaModel": Architecture(head=lambda _: None),
+        "LlamaForCausalLM": Architecture(base="model.", head=words, weights=(Entry("lm_head", "head.output"),)),
+        "LlamaForSequenceClassification": Architecture(
+            base="model.",
+            head=lambda t: Classification(labels=t.labels, pooling=Pooling.LAST, transform=None, bias=False),
+            weights=(Entry("score", "head.output"),),
+        ),
+        "LlamaForTokenClassification": Architecture(
+            base="model.", head=tagging, weights=(Entry("score", "head.output"),)
+        ),
+        "LlamaForQuestionAnswering": Architecture(
+            base="transformer.", head=lambda _: Span(labels=2), weights=(Entry("qa_outputs", "head.output"),)
+        ),
+    },
+    presets={
+        "llama-7b": sizes(),
+        "llama-13b": sizes(hidden_size=5120, intermediate_size=13824, num_hidden_layers=40, num_attention_heads=40),
+        "llama-2-7b": sizes(max_position_embeddings=4096, rms_norm_eps=1e-5),
+        "llama-2-70b": sizes(
+            hidden_size=8192,
+            intermediate_size=28672,
+            num_hidden_layers=80,
+            num_attention_heads=64,
+            num_key_value_heads=8,
+            max_position_embeddings=4096,
+            rms_norm_eps=1e-5,
+        ),
+        "llama-3-8b": sizes(**LLAMA3, intermediate_size=14336, max_position_embeddings=8192),
+        "llama-3.1-8b": sizes(
+            **LLAMA3, intermediate_size=14336, max_position_embeddings=131072, rope_scaling=dict(STRETCH)
+        ),
+        "llama-3.2-1b": sizes(
+            **LLAMA3,
+            hidden_size=2048,
+            intermediate_size=8192,
+            num_hidden_layers=16,
+            head_dim=64,
+            max_position_embeddings=131072,
+            tie_word_embeddings=True,
+            rope_scaling={**STRETCH, "factor": 32.0},
+        ),
+    },
+)

@@ -1,0 +1,28 @@
+"""All families by name, and all presets."""
+
+from __future__ import annotations
+
+import difflib
+
+from regard.families import bart, bert, gpt2, llama, marian, t5, transformer
+from regard.families.family import Family
+from regard.transformer import config
+
+FAMILIES: dict[str, Family] = {module.FAMILY.name: module.FAMILY for module in (bert, gpt2, bart, t5, marian, llama)}
+
+
+def presets() -> list[str]:
+    """The names of all published sizes."""
+    return [*transformer.PRESETS, *(name for family in FAMILIES.values() for name in family.presets)]
+
+
+def preset(name: str) -> config.Network:
+    """The network of a published size: `preset("bert-base")`."""
+    if name in transformer.PRESETS:
+        return transformer.preset(name)
+    for family in FAMILIES.values():
+        if name in family.presets:
+            return family.preset(name)
+    near = difflib.get_close_matches(name, presets(), 1)
+    hint = f" Did you mean {near[0]!r}?" if near else ""
+    raise ValueError(f"there is no preset {name!r}.{hint} Known are {', '.join(presets())}")
