@@ -128,12 +128,8 @@ def _check_layers(design: config.Network, stored: Mapping[str, Stored], folder: 
 
 def _base(family: Family, architecture: str, stored: Mapping[str, Stored]) -> str:
     """What stands before the names: files that were saved without a head lack it, whatever the config says."""
-    bases = dict.fromkeys([family.architectures[architecture].base, *(a.base for a in family.architectures.values())])
-    first = max(
-        (base for base in bases), key=lambda base: sum(name.startswith(base) for name in stored) if base else 0.5
-    )
-    own = family.architectures[architecture].base
-    return own if any(name.startswith(own) for name in stored) and own else first
+    bases = [family.architectures[architecture].base, *(other.base for other in family.architectures.values())]
+    return next((base for base in bases if base and any(name.startswith(base) for name in stored)), "")
 
 
 def _modern_names(stored: dict[str, Stored]) -> dict[str, Stored]:
@@ -195,7 +191,7 @@ def _plan(design: config.Network, table: Table | None, stored: Mapping[str, Stor
         if place.theirs not in stored:
             continue
         if ours[0] in taken:
-            _note_repeated(place, taken[ours[0]], stored, report)
+            _note_repeated(place, taken[ours[0]], stored, table, report)
             continue
         taken.update(dict.fromkeys(ours, place))
         chosen.append(Place(place.theirs, ours, place.how))
@@ -206,15 +202,16 @@ def _plan(design: config.Network, table: Table | None, stored: Mapping[str, Stor
     return Plan(probe, chosen, report)
 
 
-def _note_repeated(place: Place, first: Place, stored: Mapping[str, Stored], report: Report) -> None:
+def _note_repeated(
+    place: Place, first: Place, stored: Mapping[str, Stored], table: Table | None, report: Report
+) -> None:
     if place.theirs == first.theirs:
         return
     one, other = stored[first.theirs], stored[place.theirs]
-    if one.shape != other.shape or not torch.equal(
-        first.how.read(one.read(), 1)[0], place.how.read(other.read(), 1)[0]
-    ):
-        why = f"it should repeat {first.theirs}, and differs"
-        report.add(place.theirs, place.ours, Fate.MISSHAPEN, why)
+    if one.shape != other.shape or not torch.equal(one.read(), other.read()):
+        why = table and _ignored(place.theirs, table)
+        fate = Fate.IGNORED if why else Fate.MISSHAPEN
+        report.add(place.theirs, place.ours, fate, why or f"it should repeat {first.theirs}, and differs")
         return
     report.add(place.theirs, place.ours, Fate.TIED, f"the same as {first.theirs}")
 
@@ -249,21 +246,25 @@ def _note_others(stored: Mapping[str, Stored], table: Table | None, report: Repo
     told = {line.theirs for line in report.lines}
     for name in stored:
         if name not in told:
-            why = _reason(name, table)
+            why = table and _reason(name, table)
             report.add(name, (), Fate.IGNORED if why else Fate.UNKNOWN, why or "not a part of this network")
 
 
-def _reason(name: str, table: Table | None) -> str | None:
+def _reason(name: str, table: Table) -> str | None:
     """Why a tensor may be passed over: the family says so, or it belongs to another head of the family."""
-    if table is None:
-        return None
-    for pattern, why in table.family.ignored_weights.items():
-        if re.fullmatch(re.escape(pattern).replace("@", re.escape(table.base)).replace(r"\#", r"\d+"), name):
-            return why
+    if why := _ignored(name, table):
+        return why
     for other, architecture in table.family.architectures.items():
         for entry in architecture.weights:
             if name.startswith(entry.theirs.replace("@", table.base)):
                 return f"part of {other}, not of {table.architecture}"
+    return None
+
+
+def _ignored(name: str, table: Table) -> str | None:
+    for pattern, why in table.family.ignored_weights.items():
+        if re.fullmatch(re.escape(pattern).replace("@", re.escape(table.base)).replace(r"\#", r"\d+"), name):
+            return why
     return None
 
 

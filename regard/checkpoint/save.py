@@ -76,12 +76,15 @@ def _their_names(network: AnyNetwork, values: dict[str, Any]) -> dict[str, Tenso
     tensors: dict[str, Tensor] = {}
     for place in places(entries, architecture.base, list(parameters)):
         ours = [parameters[name] for name in place.ours]
-        if id(ours[0]) in written:
+        if id(ours[0]) in written and not place.repeat:
             continue
         written.update(id(value) for value in ours)
-        tensors[place.theirs] = place.how.write([value.detach() for value in ours])
+        tensor = place.how.write([value.detach() for value in ours])
+        tensors[place.theirs] = tensor.clone() if place.repeat else tensor
     _check_all_written(network, written, family.name)
-    return tensors
+    kind = next(iter(tensors.values())).dtype
+    computed = architecture.computed(network.config) if architecture.computed else {}
+    return tensors | {name: tensor.to(kind).clone() for name, tensor in computed.items()}
 
 
 def _check_all_written(network: nn.Module, written: set[int], family: str) -> None:

@@ -261,6 +261,7 @@ FAMILY = Family(
     "Translation, and Comprehension",
     keys=KEYS,
     ignored=IGNORED,
+    kinds=(EncoderDecoder, DecoderOnly),
     network=network,
     describe=describe,
     weights=weights,

@@ -160,8 +160,6 @@ def sentence(count: int, rate: float = 0.0) -> Classification:
 WORDS = (
     Entry("cls.predictions.transform.dense", "head.transform.dense"),
     Entry("cls.predictions.transform.LayerNorm", "head.transform.norm"),
-    Entry("cls.predictions", "head"),
-    Entry("cls.predictions.decoder", "head"),
     Entry("cls.predictions.decoder", "head.output"),
 )
 CLASSIFIER = (Entry("@pooler.dense", "head.transform.dense"), Entry("classifier", "head.output"))
@@ -210,6 +208,17 @@ ARCHITECTURES = {
 }
 
 
+def last_bias(design: EncoderOnly | DecoderOnly) -> tuple[Entry, ...]:
+    """The bias of the last layer has two names; where that layer is tied, the second repeats the first."""
+    ours = "head.words" if isinstance(design.head, TwoHeads) else "head"
+    outer, inner = "cls.predictions", "cls.predictions.decoder"
+    return (
+        (Entry(outer, ours), Entry(inner, ours))
+        if is_tied(design)
+        else (Entry(inner, ours), Entry(outer, ours, repeat=True))
+    )
+
+
 def weights(design: EncoderOnly | DecoderOnly) -> tuple[Entry, ...]:
     """Where the network's weights stand."""
     theirs = "@encoder.layer.#"
@@ -219,6 +228,7 @@ def weights(design: EncoderOnly | DecoderOnly) -> tuple[Entry, ...]:
         Entry("@embeddings.position_embeddings", "embedding.position"),
         Entry("@embeddings.token_type_embeddings", "embedding.segments"),
         Entry("@embeddings.LayerNorm", "embedding.norm"),
+        *last_bias(design),
         Entry(f"{theirs}.attention.self.query", f"{ours}.attention.project.query"),
         Entry(f"{theirs}.attention.self.key", f"{ours}.attention.project.key"),
         Entry(f"{theirs}.attention.self.value", f"{ours}.attention.project.value"),
@@ -240,7 +250,11 @@ FAMILY = Family(
     year=2018,
     paper="Devlin et al., BERT: Pre-training of Deep Bidirectional Transformers for Language Understanding",
     keys=KEYS,
-    ignored_weights={"@embeddings.position_ids": "the numbers 0, 1, 2, …"},
+    ignored_weights={
+        "@embeddings.position_ids": "the numbers 0, 1, 2, …",
+        "cls.predictions.bias": "unused where cls.predictions.decoder.bias differs from it",
+    },
+    kinds=(EncoderOnly, DecoderOnly),
     network=network,
     describe=describe,
     weights=weights,

@@ -12,6 +12,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from torch import Tensor
+
 from regard.families.table import Entry
 from regard.transformer import config
 from regard.transformer.config import Activation, Head, LanguageModel, TwoHeads, Weights
@@ -49,7 +51,6 @@ COMMON = {
                 "remove_invalid_values",
                 "prefix",
                 "task_specific_params",
-                "extra_pos_embeddings",
             ],
         ],
         "for whoever generates",
@@ -156,6 +157,8 @@ class Architecture:
     """What stands before the names of the network's own weights (`@` in the table)."""
     network: Callable[[Theirs, Head | None], config.Network] | None = None
     """The network, where it is another one than the family's usual (an encoder-decoder's decoder alone)."""
+    computed: Callable[[Any], dict[str, Tensor]] | None = None
+    """Tensors that are no parameters, but that readers of the published layout expect in the file."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -172,6 +175,8 @@ class Family:
     """Further keys that may stand in a config, and why they do not matter."""
     ignored_weights: Mapping[str, str] = field(default_factory=dict)
     """Patterns of tensors that may stand in a checkpoint, and why they do not matter."""
+    kinds: tuple[type, ...]
+    """What its networks may be: EncoderOnly, DecoderOnly, EncoderDecoder."""
     network: Callable[[Theirs, Head | None], config.Network]
     """The network of a config, with this head."""
     describe: Callable[[Any], dict[str, Any]]
@@ -203,6 +208,8 @@ class Family:
 
     def write(self, design: config.Network) -> dict[str, Any] | None:
         """The published config of a network, or None where it is no network of this family."""
+        if not isinstance(design, self.kinds):
+            return None
         try:
             described = self.describe(design)
         except AttributeError:

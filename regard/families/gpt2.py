@@ -209,6 +209,7 @@ FAMILY = Family(
         "@h.#.crossattention.bias": "a mask, which is computed",
         "@h.#.crossattention.masked_bias": "a constant of the mask",
     },
+    kinds=(DecoderOnly,),
     network=network,
     describe=describe,
     weights=lambda _: WEIGHTS,

@@ -218,6 +218,7 @@ FAMILY = Family(
         "@layers.#.self_attn.rotary_emb.inv_freq": "frequencies, which are computed",
         "@rotary_emb.inv_freq": "frequencies, which are computed",
     },
+    kinds=(DecoderOnly,),
     network=network,
     describe=describe,
     weights=lambda _: WEIGHTS,

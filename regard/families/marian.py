@@ -6,9 +6,13 @@ Sinusoidal positions in halves, computed and not stored; otherwise put together 
 from dataclasses import replace
 from typing import Any
 
+import torch
+from torch import Tensor
+
 from regard.families import bart
 from regard.families.bart import BIAS, OUTPUT, words
 from regard.families.family import Architecture, Family, Theirs
+from regard.transformer import position
 from regard.transformer.config import (
     DecoderOnly,
     Embedding,
@@ -21,6 +25,7 @@ from regard.transformer.config import (
     SourceTokens,
     Tokens,
 )
+from regard.transformer.rows import Rows
 
 KEYS = {
     **bart.KEYS,
@@ -36,8 +41,8 @@ KEYS = {
 
 def embedding(theirs: Theirs, tokens: Tokens | SourceTokens) -> Embedding:
     """Of the source, or of the target."""
-    position = Sinusoidal(layout=Layout.HALVES, length=theirs["max_position_embeddings"])
-    return replace(bart.embedding(theirs, tokens), position=position, norm=None)
+    waves = Sinusoidal(layout=Layout.HALVES, length=theirs["max_position_embeddings"])
+    return replace(bart.embedding(theirs, tokens), position=waves, norm=None)
 
 
 def require(theirs: Theirs) -> None:
@@ -94,6 +99,16 @@ def describe(design: EncoderDecoder | DecoderOnly) -> dict[str, Any]:
     return described
 
 
+def sines(design: EncoderDecoder | DecoderOnly, base: str) -> dict[str, Tensor]:
+    """The sinusoidal positions as a table, which the classes without a translation head expect."""
+    names = ["encoder", "decoder"] if isinstance(design, EncoderDecoder) else ["decoder"]
+    embedding = design.source if isinstance(design, EncoderDecoder) else design.embedding
+    assert isinstance(embedding.position, Sinusoidal)
+    table = position.Sinusoidal(embedding.position, embedding.dim)
+    rows = table(Rows.of([embedding.position.length]), torch.float64)
+    return {f"{base}{name}.embed_positions.weight": rows for name in names}
+
+
 FAMILY = Family(
     name="marian",
     year=2018,
@@ -104,11 +119,12 @@ FAMILY = Family(
         "@encoder.embed_positions.weight": "sines and cosines, which are computed",
         "@decoder.embed_positions.weight": "sines and cosines, which are computed",
     },
+    kinds=(EncoderDecoder, DecoderOnly),
     network=network,
     describe=describe,
     weights=bart.weights,
     architectures={
-        "MarianModel": Architecture(head=lambda _: None),
+        "MarianModel": Architecture(head=lambda _: None, computed=lambda design: sines(design, "")),
         "MarianMTModel": Architecture(
             base="model.",
             head=lambda theirs: replace(words(theirs), vocabulary=target_vocabulary(theirs)),
@@ -119,6 +135,7 @@ FAMILY = Family(
             head=lambda theirs: words(theirs, OutputBias.NONE),
             weights=(OUTPUT,),
             network=decoder_alone,
+            computed=lambda design: sines(design, "model."),
         ),
     },
     presets={

@@ -265,6 +265,7 @@ FAMILY = Family(
     ignored_weights={
         "@decoder.block.0.layer.1.EncDecAttention.relative_attention_bias.weight": "an old mistake: never used",
     },
+    kinds=(EncoderDecoder, EncoderOnly),
     network=network,
     describe=describe,
     weights=weights,

@@ -85,6 +85,8 @@ class Entry:
     ours: str | tuple[str, ...]
     how: How = Same()
     exact: bool = False
+    repeat: bool = False
+    """Written even where it repeats another tensor, because readers miss it otherwise."""
 
     @property
     def parts(self) -> tuple[str, ...]:
@@ -99,6 +101,7 @@ class Place:
     theirs: str
     ours: tuple[str, ...]
     how: How
+    repeat: bool = False
 
 
 def places(entries: Sequence[Entry], base: str, parameters: Sequence[str]) -> list[Place]:
@@ -113,7 +116,7 @@ def places(entries: Sequence[Entry], base: str, parameters: Sequence[str]) -> li
             ending = "" if entry.exact else f".{last}"
             theirs = entry.theirs.replace("@", base).replace("#", number) + ending
             ours = tuple(part.replace("#", number) + ending for part in entry.parts)
-            found.append(Place(theirs, ours, entry.how))
+            found.append(Place(theirs, ours, entry.how, entry.repeat))
     return found
 
 

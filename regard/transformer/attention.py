@@ -20,6 +20,7 @@ from regard.transformer.position import Rotation
 from regard.transformer.rows import Rows
 
 Heads = Float[Tensor, "tokens heads dim"]
+KeyHeads = Float[Tensor, "key_tokens key_heads dim"]
 
 
 @dataclass(frozen=True)
@@ -54,7 +55,7 @@ class Projection(nn.Module):
         self.key = nn.Linear(model_dim, design.key_value_heads * design.head_dim, design.bias)
         self.value = nn.Linear(model_dim, design.key_value_heads * design.head_dim, design.bias)
 
-    def forward(self, hidden: Float[Tensor, "tokens model"]) -> tuple[Heads, Heads, Heads]:
+    def forward(self, hidden: Float[Tensor, "tokens model"]) -> tuple[Heads, KeyHeads, KeyHeads]:
         """Query, key and value of the same tokens, for attention of a row to itself."""
         return self.asking(hidden), *self.answering(hidden)
 
@@ -62,7 +63,7 @@ class Projection(nn.Module):
         """The queries alone."""
         return self.query(hidden).unflatten(-1, (-1, self.head_dim))
 
-    def answering(self, hidden: Float[Tensor, "tokens model"]) -> tuple[Heads, Heads]:
+    def answering(self, hidden: Float[Tensor, "key_tokens model"]) -> tuple[KeyHeads, KeyHeads]:
         """The keys and values alone."""
         key, value = self.key(hidden), self.value(hidden)
         return key.unflatten(-1, (-1, self.head_dim)), value.unflatten(-1, (-1, self.head_dim))
@@ -99,7 +100,7 @@ class MultiHeadAttention(nn.Module):
         kept.append(key, value, looking.rows)
         return self.output(self._with_kept(query, looking, kept))
 
-    def _across(self, hidden: Heads, rows: Rows, source: Source, kept: Kept | None) -> Tensor:
+    def _across(self, hidden: Tensor, rows: Rows, source: Source, kept: Kept | None) -> Tensor:
         query = self.project.asking(hidden)
         looking = Looking(rows, Everything())
         if kept is None:
@@ -109,7 +110,7 @@ class MultiHeadAttention(nn.Module):
             kept.append(*self.project.answering(source.hidden), source.rows)
         return self._with_kept(query, looking, kept)
 
-    def _rowwise(self, query: Heads, key: Heads, value: Heads, looking: Looking, key_rows: Rows) -> Tensor:
+    def _rowwise(self, query: Heads, key: KeyHeads, value: KeyHeads, looking: Looking, key_rows: Rows) -> Tensor:
         """Keys and values side by side like the queries: group by group, and no padding is computed."""
         if query.device.type != "cpu" and not (looking.rows.uniform and key_rows.uniform):
             return self._padded(query, key, value, looking, key_rows)
@@ -127,7 +128,7 @@ class MultiHeadAttention(nn.Module):
             answers.append(_join(answer))
         return answers[0] if len(answers) == 1 else torch.cat(answers)
 
-    def _padded(self, query: Heads, key: Heads, value: Heads, looking: Looking, key_rows: Rows) -> Tensor:
+    def _padded(self, query: Heads, key: KeyHeads, value: KeyHeads, looking: Looking, key_rows: Rows) -> Tensor:
         """The same in one go, with padding: on a GPU one large computation beats many small ones."""
         rows, kept = looking.rows, Kept()
         kept.append(key, value, key_rows)

@@ -22,7 +22,7 @@ class Scores:
     """What a head says: of each token, of each row, or both."""
 
     words: Float[Tensor, "tokens labels"] | None = None
-    sentence: Float[Tensor, "batch labels"] | None = None
+    sentence: Float[Tensor, "batch sentence_labels"] | None = None
 
 
 class Transform(nn.Module):

@@ -23,7 +23,8 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
-Positions = Int[Tensor, "#rows length"]
+QueryPositions = Int[Tensor, "#rows query"]
+KeyPositions = Int[Tensor, "#rows key"]
 
 
 @dataclass(frozen=True)
@@ -38,7 +39,7 @@ Visible = Bool[Tensor, "#rows #heads query key"] | Triangle | None
 class Mask:
     """Base of all masks: combines with & and |."""
 
-    def visible(self, rows: slice, query: Positions, key: Positions) -> Visible:
+    def visible(self, rows: slice, query: QueryPositions, key: KeyPositions) -> Visible:
         """What is seen when the queries at these positions look at the keys at those, in these rows of the batch."""
         if query is key and self._triangular():
             return Triangle()
@@ -71,7 +72,7 @@ class Mask:
 class Everything(Mask):
     """Every query sees every key: an encoder."""
 
-    def visible(self, rows: slice, query: Positions, key: Positions) -> None:
+    def visible(self, rows: slice, query: QueryPositions, key: KeyPositions) -> None:
         del rows, query, key
 
     def dense(self, rows: slice, query: Tensor, key: Tensor) -> None:

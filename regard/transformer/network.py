@@ -24,7 +24,9 @@ from regard.transformer.rows import Rows, rows_of_padded
 from regard.transformer.stack import Stack
 
 TokenIds = Int[Tensor, "batch length"] | Int[Tensor, " tokens"]
+TargetIds = Int[Tensor, "batch target"] | Int[Tensor, " target_tokens"]
 AnyMask = Mask | Bool[Tensor, "batch length"] | None
+TargetMask = Mask | Bool[Tensor, "batch target"] | None
 
 
 @dataclass(frozen=True)
@@ -33,9 +35,9 @@ class Output:
 
     hidden: Float[Tensor, "*tokens model"]
     """The vectors after the last block."""
-    logits: Float[Tensor, "*tokens labels"] | None = None
+    logits: Float[Tensor, "*scored labels"] | None = None
     """The head's scores: of each token, or, where the head scores whole rows alone, of each row."""
-    sentence: Float[Tensor, "batch labels"] | None = None
+    sentence: Float[Tensor, "batch sentence_labels"] | None = None
     """The scores of each row, where the head scores both."""
     cache: Cache | None = None
     """The cache that was given, now longer."""
@@ -201,9 +203,9 @@ class EncoderDecoder(Network):
     def forward(
         self,
         source: TokenIds | Source,
-        target: TokenIds,
+        target: TargetIds,
         mask: AnyMask = None,
-        target_mask: AnyMask = None,
+        target_mask: TargetMask = None,
         cache: Cache | None = None,
         *,
         rows: Rows | None = None,

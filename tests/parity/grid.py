@@ -1,0 +1,86 @@
+"""Every published class of every family, with the configs that make a difference. A family is a few lines."""
+
+import transformers
+from parity.oracle import LABELS, Case
+
+# Sizes are all different, so that no two axes can be mistaken for each other; so are the rates of dropout.
+BERT = dict(
+    vocab_size=47, hidden_size=24, num_hidden_layers=3, num_attention_heads=4, intermediate_size=37,
+    max_position_embeddings=19, type_vocab_size=3, layer_norm_eps=1e-5, hidden_dropout_prob=0.11,
+    attention_probs_dropout_prob=0.23, classifier_dropout=0.31, num_labels=LABELS,
+)  # fmt: skip
+GPT2 = dict(
+    vocab_size=47, n_embd=24, n_layer=3, n_head=4, n_inner=37, n_positions=19, resid_pdrop=0.11, embd_pdrop=0.17,
+    attn_pdrop=0.23, summary_first_dropout=0.31, num_labels=LABELS,
+)  # fmt: skip
+BART = dict(
+    vocab_size=47, d_model=24, encoder_layers=2, decoder_layers=3, encoder_attention_heads=4,
+    decoder_attention_heads=6, encoder_ffn_dim=37, decoder_ffn_dim=41, max_position_embeddings=19, dropout=0.11,
+    attention_dropout=0.23, activation_dropout=0.17, decoder_start_token_id=2, num_labels=LABELS,
+)  # fmt: skip
+T5 = dict(
+    vocab_size=47, d_model=24, d_kv=5, d_ff=37, num_layers=2, num_decoder_layers=3, num_heads=4,
+    relative_attention_num_buckets=6, relative_attention_max_distance=5, dropout_rate=0.11, classifier_dropout=0.31,
+    decoder_start_token_id=0, num_labels=LABELS,
+)  # fmt: skip
+LLAMA = dict(
+    vocab_size=47, hidden_size=24, intermediate_size=37, num_hidden_layers=3, num_attention_heads=4,
+    num_key_value_heads=2, max_position_embeddings=19, attention_dropout=0.23, num_labels=LABELS,
+)  # fmt: skip
+GATED = T5 | dict(feed_forward_proj="gated-gelu")
+LLAMA3_ROPE = dict(rope_type="llama3", rope_theta=500.0, factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0,
+                   original_max_position_embeddings=24)  # fmt: skip
+
+SIZES = {
+    "bert": BERT,
+    "gpt2": GPT2,
+    "bart": BART | dict(classifier_dropout=0.31),
+    "t5": T5,
+    "marian": BART | dict(scale_embedding=True, activation_function="swish"),
+    "llama": LLAMA,
+}
+
+VARIANTS = [
+    Case("bert", "BertLMHeadModel", BERT | dict(is_decoder=True), "decoder"),
+    Case("bert", "BertForMaskedLM", BERT | dict(tie_word_embeddings=False, hidden_act="relu"), "untied"),
+    Case("gpt2", "GPT2LMHeadModel", GPT2 | dict(scale_attn_by_inverse_layer_idx=True), "scaled-by-layer"),
+    Case("gpt2", "GPT2LMHeadModel", GPT2 | dict(scale_attn_weights=False, n_inner=None), "unscaled"),
+    Case("bart", "BartForConditionalGeneration", BART | dict(scale_embedding=True), "scaled"),
+    Case("t5", "T5ForConditionalGeneration", GATED, "gated"),
+    Case("t5", "T5ForConditionalGeneration", GATED | dict(tie_word_embeddings=False), "1.1-new-config",
+         own_last_layer=True),
+    Case("t5", "T5ForConditionalGeneration", GATED | dict(tie_word_embeddings=False), "1.1-old-config",
+         own_last_layer=True, edit=dict(tie_word_embeddings=False, scale_decoder_outputs="remove")),
+    Case("marian", "MarianMTModel",
+         BART | dict(share_encoder_decoder_embeddings=False, decoder_vocab_size=53), "two-tables"),
+    Case("llama", "LlamaForCausalLM", LLAMA | dict(attention_bias=True, mlp_bias=True, head_dim=10), "biased"),
+    Case("llama", "LlamaForCausalLM", LLAMA | dict(tie_word_embeddings=True, rope_parameters=LLAMA3_ROPE), "llama3"),
+    Case("llama", "LlamaForCausalLM",
+         LLAMA | dict(rope_parameters=dict(rope_type="linear", rope_theta=777.0, factor=3.0)), "linear"),
+]  # fmt: skip
+
+# Classes of transformers that are not in the grid, and why.
+ABSENT = {
+    "PretrainedBartModel": "an old alias of an abstract class",
+    "BartPretrainedModel": "an old alias of an abstract class",
+    "BertLayer": "one block, not a network",
+    "GPT2Block": "one block, not a network",
+}
+
+
+def published(family):
+    """The classes that transformers publishes for a family."""
+    module = getattr(transformers.models, family)
+    names = __import__(f"transformers.models.{family}.modeling_{family}", fromlist=["x"]).__all__
+    del module
+    return [name for name in names if not name.endswith("PreTrainedModel")]
+
+
+def _settings(family, name):
+    sizes = SIZES[family]
+    return sizes | dict(num_labels=2) if "QuestionAnswering" in name else sizes
+
+
+GRID = [
+    Case(family, name, _settings(family, name)) for family in SIZES for name in published(family) if name not in ABSENT
+] + VARIANTS
