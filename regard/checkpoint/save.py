@@ -27,15 +27,17 @@ def save(
     *,
     origin: Origin | None = None,
     dtype: torch.dtype | None = None,
+    own_names: bool = False,
 ) -> str:
     """Write a network to a folder, and say in which layout: the name of a family, or "regard".
 
-    `origin` is the one of the report that the network was loaded with: its config is written again key by key.
+    `origin` is the one of the report that the network was loaded with: its config is written again key by key. With
+    `own_names` the network is saved under our own names even if a family's layout would do.
     """
     folder = Path(folder)
     if folder.exists() and not folder.is_dir():
         raise ValueError(f"{folder} is a file: give the name of a folder")
-    values = _published_config(network.config, origin)
+    values = None if own_names else _published_config(network.config, origin)
     tensors = _own_names(network) if values is None else _their_names(network, values)
     if dtype is not None:
         tensors = {name: tensor.to(dtype) for name, tensor in tensors.items()}

@@ -15,7 +15,7 @@ PRESETS = {
 }
 
 
-def transformer(
+def transformer_2017(
     *,
     vocabulary: int,
     layers: tuple[int, int] = (6, 6),
@@ -55,7 +55,7 @@ def transformer(
 def preset(name: str) -> EncoderDecoder:
     """A size of the paper's, with its shared vocabulary of about 37,000 (English and German)."""
     size = PRESETS[name]
-    return transformer(
+    return transformer_2017(
         vocabulary=37000,
         model_dim=int(size["d_model"]),
         heads=int(size["heads"]),

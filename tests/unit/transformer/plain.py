@@ -1,0 +1,192 @@
+"""The Transformer again, for one row, as plainly as it can be written: dense masks, no rows, no kernels, no cache.
+
+It reads a network's config and parameters and nothing else of it. In training, dropout is a factor of 1 - rate.
+"""
+
+import math
+
+import torch
+
+from regard.transformer import config
+from regard.transformer.config import Activation, Layout, NormOrder
+from regard.transformer.mask import Band, Causal, Everything, Window
+
+
+def sees(mask, query, key):
+    """Whether the query at this position sees the key at that one."""
+    match mask:
+        case Everything():
+            return True
+        case Causal():
+            return key <= query
+        case Window(size=size):
+            return abs(query - key) <= size
+        case Band(width=width):
+            return 0 <= query - key < width
+
+
+def dense(mask, length):
+    return torch.tensor([[sees(mask, query, key) for key in range(length)] for query in range(length)])
+
+
+def bent(activation, x):
+    match activation:
+        case Activation.RELU:
+            return torch.where(x > 0, x, 0)
+        case Activation.GELU:
+            return x * (1 + torch.erf(x / math.sqrt(2))) / 2
+        case Activation.GELU_TANH:
+            return x / 2 * (1 + torch.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))
+        case Activation.SILU:
+            return x / (1 + torch.exp(-x))
+        case Activation.TANH:
+            return 1 - 2 / (torch.exp(2 * x) + 1)
+        case Activation.QUICK_GELU:
+            return x / (1 + torch.exp(-1.702 * x))
+
+
+def sinusoid(layout, position, dim):
+    """The paper's section 3.5, number by number."""
+    even = [math.sin(position / 10000 ** (2 * i / dim)) for i in range((dim + 1) // 2)]
+    odd = [math.cos(position / 10000 ** (2 * i / dim)) for i in range(dim // 2)]
+    if layout is Layout.HALVES:
+        return [*even, *odd]
+    return [even[i // 2] if i % 2 == 0 else odd[i // 2] for i in range(dim)]
+
+
+def turned(x, base):
+    """Rotary positions: each pair (xᵢ, xᵢ₊ₕ) a complex number, multiplied by e^(i · position · speed)."""
+    length, half = len(x), x.shape[-1] // 2
+    speed = base ** (-torch.arange(half, dtype=torch.float64) / half)
+    angle = torch.arange(length, dtype=torch.float64)[:, None] * speed
+    point = torch.complex(x[..., :half], x[..., half:]) * torch.polar(torch.ones_like(angle), angle)[:, None]
+    return torch.cat([point.real, point.imag], dim=-1)
+
+
+def normalized(design, module, x):
+    if isinstance(design, config.LayerNorm):
+        centred = x - x.mean(-1, keepdim=True)
+        return centred / (centred.square().mean(-1, keepdim=True) + design.epsilon).sqrt() * module.weight + module.bias
+    return x / (x.square().mean(-1, keepdim=True) + design.epsilon).sqrt() * module.weight
+
+
+def through(linear, x):
+    x = x @ linear.weight.T
+    return x if linear.bias is None else x + linear.bias
+
+
+class Plain:
+    """One row through a network."""
+
+    def __init__(self, network, training=False):
+        self.network, self.design, self.training = network, network.config, training
+
+    def hidden(self, tokens, seen=None, segments=None):
+        """What an encoder-only or decoder-only network makes of one row; `seen` narrows the stack's mask."""
+        network, design = self.network, self.design
+        side = "encoder" if isinstance(design, config.EncoderOnly) else "decoder"
+        x = self.embedded(design.embedding, network.embedding, tokens, segments)
+        return self.stacked(getattr(design, side), getattr(network, side), x, seen)
+
+    def translated(self, source, target, seen=None, target_seen=None):
+        """What the decoder of an encoder-decoder network makes of one row."""
+        network, design = self.network, self.design
+        x = self.embedded(design.source, network.source, source)
+        read = self.stacked(design.encoder, network.encoder, x, seen)
+        y = self.embedded(design.target, network.target, target)
+        return self.stacked(design.decoder, network.decoder, y, target_seen, read)
+
+    def dropped(self, x, rate):
+        return x * (1 - rate) if self.training else x
+
+    def embedded(self, design, module, tokens, segments=None):
+        x = module.tokens.weight[tokens] * design.scale
+        if design.segments:
+            x = x + module.segments.weight[torch.zeros_like(tokens) if segments is None else segments]
+        match design.position:
+            case config.Sinusoidal(layout=layout):
+                x = x + torch.tensor([sinusoid(layout, at, design.dim) for at in range(len(tokens))]).to(x)
+            case config.Learned(offset=offset):
+                x = x + module.position.weight[offset : offset + len(tokens)]
+        if design.norm is not None:
+            x = normalized(design.norm, module.norm, x)
+        x = self.dropped(x, design.dropout)
+        return x if module.projection is None else through(module.projection, x)
+
+    def stacked(self, design, module, x, seen=None, source=None):
+        own = dense(design.mask, len(x)) if seen is None else dense(design.mask, len(x)) & seen
+        for layer in range(design.layers):
+            kind, block = design.blocks[layer % len(design.blocks)], module.blocks[layer]
+            x = self.blocked(kind, block, x, own & dense(kind.mask, len(x)), source, (design, module))
+        if design.final_norm is not None:
+            x = normalized(design.final_norm, module.final_norm, x)
+        return self.dropped(x, design.final_dropout)
+
+    def blocked(self, design, block, x, seen, source=None, stack=None):
+        def connected(x, residual, rate, sublayer):
+            return self.connected(design, residual, x, sublayer, rate)
+
+        one, across, two = design.attention, design.cross_attention, design.feedforward
+        x = connected(
+            x, block.attention_residual, one.output_dropout, lambda x: self.attended(one, block.attention, x, x, seen, stack)
+        )
+        if source is not None:
+            x = connected(
+                x,
+                block.cross_attention_residual,
+                across.output_dropout,
+                lambda x: self.attended(across, block.cross_attention, x, source),
+            )
+        return connected(x, block.feedforward_residual, two.output_dropout, lambda x: self.fed(two, block.feedforward, x))
+
+    def connected(self, design, residual, x, sublayer, rate):
+        match design.order:
+            case NormOrder.POST:
+                return normalized(design.norm, residual.norm, x + self.dropped(sublayer(x), rate))
+            case NormOrder.PRE:
+                return x + self.dropped(sublayer(normalized(design.norm, residual.norm, x)), rate)
+            case NormOrder.BOTH:
+                said = sublayer(normalized(design.norm, residual.norm, x))
+                return x + self.dropped(normalized(design.norm, residual.output_norm, said), rate)
+
+    def attended(self, design, module, x, y, seen=None, stack=None):
+        """Queries from x, keys and values from y."""
+        weights = self.weights(design, module, x, y, seen, stack)
+        value = through(module.project.value, y).unflatten(-1, (-1, design.head_dim))
+        group = design.heads // design.key_value_heads
+        heads = [self.dropped(weights[h], design.dropout) @ value[:, h // group] for h in range(design.heads)]
+        return through(module.output, torch.cat(heads, dim=-1))
+
+    def weights(self, design, module, x, y, seen=None, stack=None):
+        """How much each query of x attends to each key of y: heads × query × key."""
+        query = through(module.project.query, x).unflatten(-1, (-1, design.head_dim))
+        key = through(module.project.key, y).unflatten(-1, (-1, design.head_dim))
+        bias = torch.zeros(design.heads, len(x), len(y), dtype=x.dtype)
+        if stack is not None:
+            query, key, bias = self.positioned(*stack, query, key, bias)
+        group = design.heads // design.key_value_heads
+        scores = torch.stack([query[:, h] @ key[:, h // group].T for h in range(design.heads)]) * design.scale + bias
+        size = torch.exp(scores) if seen is None else torch.exp(scores) * seen
+        total = size.sum(-1, keepdim=True)
+        return size / torch.where(total > 0, total, 1)
+
+    def positioned(self, design, module, query, key, bias):
+        distance = torch.arange(len(key)) - torch.arange(len(query))[:, None]
+        match design.position:
+            case config.Rotary(base=base, stretch=None):
+                return turned(query, base), turned(key, base), bias
+            case config.RelativeBuckets():
+                return query, key, module.position.weight[module.position.bucket(distance)].permute(2, 0, 1)
+            case config.ALiBi():
+                heads = query.shape[1]
+                slopes = torch.tensor([2 ** (-8 * (head + 1) / heads) for head in range(heads)], dtype=torch.float64)
+                return query, key, -slopes[:, None, None] * distance.abs()
+        return query, key, bias
+
+    def fed(self, design, module, x):
+        inner = through(module.up, x)
+        if isinstance(design, config.Gated):
+            inner = bent(design.activation, through(module.gate, x)) * inner
+        else:
+            inner = bent(design.activation, inner)
+        return through(module.down, self.dropped(inner, design.dropout))
