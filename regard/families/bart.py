@@ -121,6 +121,7 @@ def embedding(theirs: Theirs, tokens: Tokens | SourceTokens) -> Embedding:
         segments=0,
         position=Learned(length=theirs["max_position_embeddings"], offset=2),
         norm=NORM,
+        projection=None,
         dropout=theirs["dropout"],
     )
 

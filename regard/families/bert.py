@@ -97,6 +97,7 @@ def network(theirs: Theirs, head: Head | None) -> EncoderOnly | DecoderOnly:
         segments=theirs["type_vocab_size"],
         position=Learned(length=theirs["max_position_embeddings"], offset=0),
         norm=norm,
+        projection=None,
         dropout=theirs["hidden_dropout_prob"],
     )
     start, dim = Normal(deviation=theirs["initializer_range"]), theirs["hidden_size"]

@@ -70,6 +70,7 @@ def network(theirs: Theirs, head: Head | None) -> DecoderOnly:
             segments=0,
             position=Learned(length=theirs["n_positions"], offset=0),
             norm=None,
+            projection=None,
             dropout=theirs["embd_pdrop"],
         ),
         decoder=Stack(

@@ -112,6 +112,7 @@ def network(theirs: Theirs, head: Head | None) -> DecoderOnly:
             segments=0,
             position=None,
             norm=None,
+            projection=None,
         ),
         decoder=Stack(
             layers=theirs["num_hidden_layers"],

@@ -110,6 +110,7 @@ def embedding(theirs: Theirs, tokens: Tokens | SourceTokens) -> Embedding:
         segments=0,
         position=None,
         norm=None,
+        projection=None,
         dropout=theirs["dropout_rate"],
     )
 

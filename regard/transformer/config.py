@@ -173,13 +173,21 @@ class SourceTokens:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Projection:
+    """A layer from the size of the embedding to that of the model (factorised embeddings)."""
+
+    bias: bool
+    """Whether it has a bias."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Embedding:
     """From token ids to vectors: tokens · scale + segments + positions, then norm, dropout and projection."""
 
     tokens: Tokens | SourceTokens
     """The token table."""
     dim: int
-    """The size of its vectors. Where it is not the model's, a projection follows (factorised embeddings)."""
+    """The size of its vectors: the model's, unless a projection follows."""
     scale: float
     """What token vectors are multiplied by (2017: the root of the model's size)."""
     segments: int
@@ -188,6 +196,8 @@ class Embedding:
     """What is added for the position."""
     norm: Norm | None
     """The norm of the sum."""
+    projection: Projection | None
+    """What brings the sum to the model's size, where tables are smaller (ALBERT, ELECTRA)."""
     dropout: float = 0.0
     """Dropout of the sum."""
 

@@ -38,7 +38,9 @@ class Embedding(nn.Module):
         self.position = _position(design.position, design.dim)
         self.norm = normalization.build(design.norm, design.dim) if design.norm else None
         self.dropout = nn.Dropout(design.dropout)
-        self.projection = nn.Linear(design.dim, model_dim) if design.dim != model_dim else None
+        if design.projection is None and design.dim != model_dim:
+            raise ValueError(f"embeddings of {design.dim} need a projection to a model_dim of {model_dim}")
+        self.projection = nn.Linear(design.dim, model_dim, design.projection.bias) if design.projection else None
 
     def forward(
         self, tokens: Int[Tensor, " tokens"], rows: Rows, segments: Int[Tensor, " tokens"] | None = None

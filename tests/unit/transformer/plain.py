@@ -105,7 +105,7 @@ class Plain:
             x = x + module.segments.weight[torch.zeros_like(tokens) if segments is None else segments]
         match design.position:
             case config.Sinusoidal(layout=layout):
-                x = x + torch.tensor([sinusoid(layout, at, design.dim) for at in range(len(tokens))]).to(x)
+                x = x + torch.tensor([sinusoid(layout, at, design.dim) for at in range(len(tokens))], dtype=x.dtype)
             case config.Learned(offset=offset):
                 x = x + module.position.weight[offset : offset + len(tokens)]
         if design.norm is not None:
