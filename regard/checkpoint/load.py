@@ -288,7 +288,7 @@ def _fill(
     target = dtype or _widest(used, plan.report)
     for place in plan.places:
         for name, part in zip(place.ours, place.how.read(stored[place.theirs].read(), len(place.ours)), strict=True):
-            _set(plan.network, name, part.to(device, target).contiguous())
+            _set(plan.network, name, part.to(device, target))
     absent = [name for name, value in plan.network.named_parameters() if value.is_meta]
     for name in absent:
         _set(plan.network, name, torch.zeros(plan.network.get_parameter(name).shape, dtype=target, device=device))

@@ -252,6 +252,10 @@ def weights(design: EncoderDecoder | DecoderOnly) -> tuple[Entry, ...]:
     )
 
 
+CLASSIFIER = (
+    Entry("classification_head.dense", "head.transform.dense"),
+    Entry("classification_head.out_proj", "head.output"),
+)
 OUTPUT = Entry("lm_head", "head.output")
 BIAS = Entry("final_logits_bias", "head.bias", AsRow(), exact=True)
 
@@ -272,10 +276,7 @@ FAMILY = Family(
         "BartForSequenceClassification": Architecture(
             base="model.",
             head=sentence,
-            weights=(
-                Entry("classification_head.dense", "head.transform.dense"),
-                Entry("classification_head.out_proj", "head.output"),
-            ),
+            weights=CLASSIFIER,
         ),
         "BartForQuestionAnswering": Architecture(
             base="model.", head=lambda _: Span(labels=2), weights=(Entry("qa_outputs", "head.output"),)

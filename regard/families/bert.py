@@ -209,10 +209,9 @@ ARCHITECTURES = {
 }
 
 
-def last_bias(design: EncoderOnly | DecoderOnly) -> tuple[Entry, ...]:
+def last_bias(design: EncoderOnly | DecoderOnly, outer: str) -> tuple[Entry, ...]:
     """The bias of the last layer has two names; where that layer is tied, the second repeats the first."""
-    ours = "head.words" if isinstance(design.head, TwoHeads) else "head"
-    outer, inner = "cls.predictions", "cls.predictions.decoder"
+    ours, inner = "head.words" if isinstance(design.head, TwoHeads) else "head", f"{outer}.decoder"
     return (
         (Entry(outer, ours), Entry(inner, ours))
         if is_tied(design)
@@ -220,8 +219,8 @@ def last_bias(design: EncoderOnly | DecoderOnly) -> tuple[Entry, ...]:
     )
 
 
-def weights(design: EncoderOnly | DecoderOnly) -> tuple[Entry, ...]:
-    """Where the network's weights stand."""
+def weights(design: EncoderOnly | DecoderOnly, last_layer: str = "cls.predictions") -> tuple[Entry, ...]:
+    """Where the network's weights stand, and the bias of a language model's last layer."""
     theirs = "@encoder.layer.#"
     ours = "encoder.blocks.#" if isinstance(design, EncoderOnly) else "decoder.blocks.#"
     return (
@@ -229,7 +228,6 @@ def weights(design: EncoderOnly | DecoderOnly) -> tuple[Entry, ...]:
         Entry("@embeddings.position_embeddings", "embedding.position"),
         Entry("@embeddings.token_type_embeddings", "embedding.segments"),
         Entry("@embeddings.LayerNorm", "embedding.norm"),
-        *last_bias(design),
         Entry(f"{theirs}.attention.self.query", f"{ours}.attention.project.query"),
         Entry(f"{theirs}.attention.self.key", f"{ours}.attention.project.key"),
         Entry(f"{theirs}.attention.self.value", f"{ours}.attention.project.value"),
@@ -243,6 +241,7 @@ def weights(design: EncoderOnly | DecoderOnly) -> tuple[Entry, ...]:
         Entry(f"{theirs}.intermediate.dense", f"{ours}.feedforward.up"),
         Entry(f"{theirs}.output.dense", f"{ours}.feedforward.down"),
         Entry(f"{theirs}.output.LayerNorm", f"{ours}.feedforward_residual.norm"),
+        *last_bias(design, last_layer),
     )
 
 

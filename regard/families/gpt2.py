@@ -173,6 +173,10 @@ def attention_weights(theirs: str, ours: str) -> tuple[Entry, ...]:
     )
 
 
+TWO_HEADS = (
+    Entry("lm_head", "head.words.output"),
+    Entry("multiple_choice_head.summary", "head.sentence.output"),
+)
 BLOCK = "decoder.blocks.#"
 
 WEIGHTS = (
@@ -220,10 +224,7 @@ FAMILY = Family(
         "GPT2DoubleHeadsModel": Architecture(
             base="transformer.",
             head=two_heads,
-            weights=(
-                Entry("lm_head", "head.words.output"),
-                Entry("multiple_choice_head.summary", "head.sentence.output"),
-            ),
+            weights=TWO_HEADS,
         ),
         "GPT2ForSequenceClassification": Architecture(
             base="transformer.",

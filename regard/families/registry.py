@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import difflib
 
-from regard.families import bart, bert, gpt2, llama, marian, t5, transformer
+from regard.families import bart, bert, ctrl, gpt, gpt2, llama, marian, mbart, roberta, t5, transformer
 from regard.families.family import Family
 from regard.transformer import config
 
-FAMILIES: dict[str, Family] = {module.FAMILY.name: module.FAMILY for module in (bert, gpt2, bart, t5, marian, llama)}
+MODULES = (bert, roberta, gpt, gpt2, ctrl, bart, mbart, t5, marian, llama)
+FAMILIES: dict[str, Family] = {module.FAMILY.name: module.FAMILY for module in MODULES}
 
 
 def presets() -> list[str]:

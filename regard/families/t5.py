@@ -6,6 +6,7 @@ distances, shared by all blocks of a stack. 1.1 gates its feed-forward layer and
 
 from typing import Any
 
+from regard.families.bart import CLASSIFIER
 from regard.families.family import Architecture, Family, Theirs, activation_name, is_tied, labels
 from regard.families.table import Entry
 from regard.transformer.config import (
@@ -277,10 +278,7 @@ FAMILY = Family(
         "T5ForSequenceClassification": Architecture(
             base="transformer.",
             head=sentence,
-            weights=(
-                Entry("classification_head.dense", "head.transform.dense"),
-                Entry("classification_head.out_proj", "head.output"),
-            ),
+            weights=CLASSIFIER,
         ),
         "T5ForTokenClassification": Architecture(
             base="transformer.",

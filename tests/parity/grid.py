@@ -1,7 +1,8 @@
 """Every published class of every family, with the configs that make a difference. A family is a few lines."""
 
-import transformers
-from parity.oracle import LABELS, Case
+import importlib
+
+from parity.oracle import LABELS, Case, modeling
 
 # Sizes are all different, so that no two axes can be mistaken for each other; so are the rates of dropout.
 BERT = dict(
@@ -38,11 +39,27 @@ SIZES = {
     "t5": T5,
     "marian": BART | dict(scale_embedding=True, activation_function="swish"),
     "llama": LLAMA,
+    "roberta": BERT | dict(max_position_embeddings=21),
+    "openai-gpt": {key: value for key, value in GPT2.items() if key != "n_inner"},
+    "ctrl": dict(
+        vocab_size=47,
+        n_embd=24,
+        n_layer=3,
+        n_head=4,
+        dff=37,
+        n_positions=19,
+        resid_pdrop=0.11,
+        embd_pdrop=0.17,
+        layer_norm_epsilon=1e-4,
+        num_labels=LABELS,
+    ),
+    "mbart": BART | dict(classifier_dropout=0.31, scale_embedding=True),
 }
 
 VARIANTS = [
     Case("bert", "BertLMHeadModel", BERT | dict(is_decoder=True), "decoder"),
     Case("bert", "BertForMaskedLM", BERT | dict(tie_word_embeddings=False, hidden_act="relu"), "untied"),
+    Case("roberta", "RobertaForCausalLM", BERT | dict(is_decoder=True), "decoder"),
     Case("gpt2", "GPT2LMHeadModel", GPT2 | dict(scale_attn_by_inverse_layer_idx=True), "scaled-by-layer"),
     Case("gpt2", "GPT2LMHeadModel", GPT2 | dict(scale_attn_weights=False, n_inner=None), "unscaled"),
     Case("bart", "BartForConditionalGeneration", BART | dict(scale_embedding=True), "scaled"),
@@ -70,9 +87,7 @@ ABSENT = {
 
 def published(family):
     """The classes that transformers publishes for a family."""
-    module = getattr(transformers.models, family)
-    names = __import__(f"transformers.models.{family}.modeling_{family}", fromlist=["x"]).__all__
-    del module
+    names = importlib.import_module(modeling(family)).__all__
     return [name for name in names if not name.endswith("PreTrainedModel")]
 
 

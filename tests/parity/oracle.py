@@ -29,6 +29,12 @@ FIRST_WORD = 3
 """Ids below are special: they never stand in random text, so that nothing depends on what they mean."""
 
 
+def modeling(family):
+    """The module of transformers that has the classes of a family."""
+    folder = {"openai-gpt": "openai"}.get(family, family)
+    return f"transformers.models.{folder}.modeling_{folder}"
+
+
 @dataclass(frozen=True)
 class Case:
     """One published class with one config."""
@@ -67,7 +73,7 @@ def exactly(family, dtype=torch.float64):
     if dtype is not torch.float64:
         yield
         return
-    names = [f"transformers.models.{family}.modeling_{family}", "transformers.modeling_rope_utils"]
+    names = [modeling(family), "transformers.modeling_rope_utils"]
     modules = [sys.modules[name] for name in names if name in sys.modules]
     try:
         for module in modules:
@@ -103,10 +109,10 @@ def oracle(case, dtype=torch.float64, seed=0):
     if case.own_last_layer:
         model.lm_head.weight = nn.Parameter(torch.empty_like(model.lm_head.weight))
     generator = torch.Generator().manual_seed(seed)
+    sines = {id(module.weight) for module in model.modules() if hasattr(module, "create_weight")}
     with torch.no_grad():
-        for name, value in [*model.named_parameters(), *model.named_buffers()]:
-            computed = name.endswith(("position_ids", "token_type_ids", "inv_freq", "embed_positions.weight"))
-            if value.is_floating_point() and not computed:
+        for name, value in model.state_dict(keep_vars=True).items():
+            if id(value) not in sines:
                 spread = 0.3 if value.ndim > 1 else 0.5
                 centre = 1.0 if "norm" in name.lower() or "ln_" in name else 0.0
                 value.copy_(torch.randn(value.shape, generator=generator) * spread + centre * (name.endswith("weight")))

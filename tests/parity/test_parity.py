@@ -258,6 +258,9 @@ def test_saved_again_it_opens_in_transformers(trio, tmp_path):
     for name, tensor in written.items():
         if name in unused:
             continue  # sines that are computed again, and a bias that nothing reads
+        if name not in first:  # transformers kept another name of the same tensor
+            assert any(torch.equal(tensor, other) for other in first.values()), name
+            continue
         assert torch.equal(tensor, first[name]), name
     assert json.loads((tmp_path / "config.json").read_text()) == json.loads((folder / "config.json").read_text())
     marian_sines(again, model)

@@ -1,0 +1,57 @@
+"""The README's code is executed, block after block, as a reader would."""
+
+import re
+from pathlib import Path
+
+import pytest
+import torch
+
+from regard.checkpoint.save import save
+from regard.families.registry import FAMILIES
+from regard.transformer.network import build
+
+ROOT = Path(__file__).parents[2]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+def blocks(language):
+    return re.findall(rf"```{language}\n(.*?)```", README, flags=re.DOTALL)
+
+
+def test_python_blocks_run_in_order(tmp_path, monkeypatch):
+    """The model that the reader is asked to have is a small BERT."""
+    monkeypatch.chdir(tmp_path)
+    sizes = dict(vocab_size=20, hidden_size=8, num_hidden_layers=1, num_attention_heads=2, intermediate_size=12)
+    design, _ = FAMILIES["bert"].read(sizes, "BertForMaskedLM")
+    save(build(design), tmp_path / "path/to/model")
+    torch.manual_seed(0)
+    names = {}
+    for code in blocks("python"):
+        exec(compile(code, "README.md", "exec"), names)
+    assert (tmp_path / "path/to/copy/model.safetensors").exists()
+    assert names["written"] == [7, 6, 5, 4, 3]  # the ten lines did train a network that reverses
+    assert names["seen"]["decoder.blocks.1.cross_attention"][0].shape == (4, 3, 5)
+
+
+def test_commands_that_it_names_exist():
+    from typer.main import get_command
+
+    from regard.cli.main import app
+
+    known = set(get_command(app).commands)
+    for line in "".join(blocks("")).splitlines():
+        if line.startswith("regard "):
+            assert line.split()[1] in known, line
+
+
+@pytest.mark.parametrize("page", ["README.md", "CONTRIBUTING.md", "docs/design-notes.md", "docs/results.md"])
+def test_links_lead_somewhere(page):
+    text = (ROOT / page).read_text(encoding="utf-8")
+    for target in re.findall(r"\]\(([^)#:]+)\)", text):
+        assert ((ROOT / page).parent / target).exists(), target
+
+
+def test_make_targets_that_it_names_exist():
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    for target in re.findall(r"^make (\w+)", "".join(blocks("")), flags=re.MULTILINE):
+        assert re.search(rf"^{target}:", makefile, flags=re.MULTILINE), target

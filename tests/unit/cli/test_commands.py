@@ -1,0 +1,128 @@
+import json
+import shutil
+import subprocess
+import sys
+
+import pytest
+import torch
+from typer.testing import CliRunner
+
+from regard.checkpoint.load import load
+from regard.checkpoint.save import save
+from regard.cli.main import app
+from regard.families.registry import FAMILIES, presets
+from regard.transformer.network import build
+
+SIZES = dict(vocab_size=20, hidden_size=8, num_hidden_layers=2, num_attention_heads=2, intermediate_size=12)
+
+
+@pytest.fixture
+def model(tmp_path):
+    folder = tmp_path / "model"
+    save(build(FAMILIES["bert"].read(SIZES, "BertForMaskedLM")[0]), folder)
+    (folder / "tokenizer.json").write_text("{}")
+    return folder
+
+
+def run(*words):
+    return CliRunner().invoke(app, [str(word) for word in words])
+
+
+def main(*words):
+    """The command as the shell runs it, with its exit code."""
+    command = [sys.executable, "-c", "from regard.cli.main import main; main()", *map(str, words)]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+def test_help_imports_nothing_heavy():
+    code = (
+        "import sys, regard.cli.main as m\n"
+        "try: m.app(['--help'])\n"
+        "except SystemExit: pass\n"
+        "heavy = {'torch', 'numpy', 'pydantic', 'rich', 'safetensors'} & set(sys.modules)\n"
+        "assert not heavy, heavy"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
+
+
+def test_import_regard_does_not_import_torch():
+    code = "import sys, regard; assert 'torch' not in sys.modules; assert 'load' in dir(regard)"
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_show_a_preset():
+    shown = run("show", "gpt2")
+    assert shown.exit_code == 0
+    assert "DecoderOnly  124,439,808" in shown.stdout
+    assert "0…11 Block" in shown.stdout
+    assert "weight 50257×768" in shown.stdout
+    assert "output Tokens  tied" in shown.stdout
+
+
+def test_show_without_a_name_lists_the_presets():
+    shown = run("show")
+    assert [line.split()[0] for line in shown.stdout.splitlines()] == presets()
+
+
+def test_show_a_folder_with_its_report(model):
+    shown = run("show", model, "--tensors")
+    assert shown.exit_code == 0
+    assert "EncoderOnly" in shown.stdout
+    assert "used" in shown.stderr
+
+
+def test_show_as_json(model):
+    told = json.loads(run("show", model, "--json").stdout)
+    network, _ = load(model)
+    assert told["parameters"] == sum(value.numel() for value in network.parameters())
+    assert told["network"]["kind"] == "EncoderOnly"
+
+
+def test_show_of_nothing_known_is_a_wrong_call():
+    shown = run("show", "bert-bas")
+    assert shown.exit_code == 2
+    assert "bert-base" in shown.stderr
+
+
+def test_a_broken_folder_is_a_failure(model):
+    (model / "config.json").write_text("{")
+    shown = main("show", model)
+    assert shown.returncode == 1
+    assert "config.json, line 1" in shown.stderr
+    assert "Traceback" not in shown.stderr
+
+
+def test_convert_keeps_every_tensor_and_what_lies_beside(model, tmp_path):
+    assert run("convert", model, tmp_path / "copy").exit_code == 0
+    one, other = load(model)[0].state_dict(), load(tmp_path / "copy")[0].state_dict()
+    assert one.keys() == other.keys()
+    assert all(torch.equal(one[name], other[name]) for name in one)
+    assert (tmp_path / "copy" / "tokenizer.json").read_text() == "{}"
+
+
+def test_convert_to_another_type_and_to_our_own_names(model, tmp_path):
+    assert run("convert", model, tmp_path / "half", "--dtype", "bfloat16").exit_code == 0
+    assert {value.dtype for value in load(tmp_path / "half")[0].parameters()} == {torch.bfloat16}
+    assert run("convert", model, tmp_path / "own", "--layout", "own").exit_code == 0
+    assert json.loads((tmp_path / "own" / "config.json").read_text())["model_type"] == "regard"
+    back = run("convert", tmp_path / "own", tmp_path / "back")
+    assert "layout of bert" in back.stderr
+    one, other = load(model)[0], load(tmp_path / "back")[0]
+    assert one.config == other.config
+    assert all(torch.equal(a, b) for a, b in zip(one.parameters(), other.parameters(), strict=True))
+
+
+def test_convert_does_not_write_over_what_is_there(model, tmp_path):
+    shutil.copytree(model, tmp_path / "there")
+    assert run("convert", model, tmp_path / "there").exit_code == 2
+    assert run("convert", model, tmp_path / "there", "--force").exit_code == 0
+    assert run("convert", model, model, "--force").exit_code == 2
+
+
+def test_demo_leaves_a_model_behind(tmp_path):
+    shown = run("demo", "--folder", tmp_path / "made")
+    assert shown.exit_code == 0
+    assert "EncoderDecoder  239,872" in shown.stdout
+    assert "bit for bit" in shown.stderr
+    assert json.loads((tmp_path / "made" / "config.json").read_text())["model_type"] == "marian"
+    assert run("show", tmp_path / "made").exit_code == 0
