@@ -374,6 +374,8 @@ class Span:
 
     labels: int
     """How many scores the layer gives: 2."""
+    dropout: float = 0.0
+    """Dropout before the layer."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -45,7 +45,7 @@ class LanguageModel(nn.Module):
 
     def __init__(self, design: config.LanguageModel, model_dim: int, tokens: Tokens) -> None:
         super().__init__()
-        dim = tokens.weight.shape[1] if design.weights is Weights.TIED else model_dim
+        dim = model_dim if design.weights is Weights.OWN and design.transform is None else tokens.weight.shape[1]
         self.transform = Transform(design.transform, model_dim, dim) if design.transform else None
         self.scale = design.scale
         self.output = tokens if design.weights is Weights.TIED else Tokens(design.vocabulary, dim)
@@ -149,6 +149,6 @@ def build(
         case config.Tagging():
             return Tagging(design.labels, design.bias, design.dropout, model_dim)
         case config.Span():
-            return Tagging(design.labels, bias=True, dropout=0.0, model_dim=model_dim)
+            return Tagging(design.labels, bias=True, dropout=design.dropout, model_dim=model_dim)
         case config.TwoHeads():
             return TwoHeads(design, model_dim, tokens)
