@@ -10,6 +10,7 @@ from regard.families.family import Architecture, Family, Theirs, activation_name
 from regard.families.table import AsRow, Entry
 from regard.transformer.config import (
     Activation,
+    Apart,
     Attention,
     Block,
     Classification,
@@ -104,6 +105,7 @@ def stack(theirs: Theirs, side: str, across: bool) -> Stack:
     )
     return Stack(
         layers=theirs[f"{side}_layers"],
+        sharing=Apart(),
         blocks=(block,),
         mask=Causal() if side == "decoder" else Everything(),
         position=None,

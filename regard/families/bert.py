@@ -9,6 +9,7 @@ from regard.families.family import Architecture, Family, Theirs, activation_name
 from regard.families.table import Entry
 from regard.transformer.config import (
     Activation,
+    Apart,
     Attention,
     Block,
     Classification,
@@ -85,6 +86,7 @@ def network(theirs: Theirs, head: Head | None) -> EncoderOnly | DecoderOnly:
     )
     stack = Stack(
         layers=theirs["num_hidden_layers"],
+        sharing=Apart(),
         blocks=(block,),
         mask=Causal() if theirs["is_decoder"] else Everything(),
         position=None,
@@ -200,7 +202,7 @@ ARCHITECTURES = {
     ),
     "BertForTokenClassification": Architecture(
         base="bert.",
-        head=lambda theirs: Tagging(labels=theirs.labels, bias=True, dropout=dropout(theirs)),
+        head=lambda theirs: Tagging(labels=theirs.labels, transform=None, bias=True, dropout=dropout(theirs)),
         weights=(Entry("classifier", "head.output"),),
     ),
     "BertForQuestionAnswering": Architecture(
@@ -219,7 +221,7 @@ def last_bias(design: EncoderOnly | DecoderOnly, outer: str) -> tuple[Entry, ...
     )
 
 
-def weights(design: EncoderOnly | DecoderOnly, last_layer: str = "cls.predictions") -> tuple[Entry, ...]:
+def weights(design: EncoderOnly | DecoderOnly, last_layer: str | None = "cls.predictions") -> tuple[Entry, ...]:
     """Where the network's weights stand, and the bias of a language model's last layer."""
     theirs = "@encoder.layer.#"
     ours = "encoder.blocks.#" if isinstance(design, EncoderOnly) else "decoder.blocks.#"
@@ -241,7 +243,7 @@ def weights(design: EncoderOnly | DecoderOnly, last_layer: str = "cls.prediction
         Entry(f"{theirs}.intermediate.dense", f"{ours}.feedforward.up"),
         Entry(f"{theirs}.output.dense", f"{ours}.feedforward.down"),
         Entry(f"{theirs}.output.LayerNorm", f"{ours}.feedforward_residual.norm"),
-        *last_bias(design, last_layer),
+        *(last_bias(design, last_layer) if last_layer else ()),
     )
 
 

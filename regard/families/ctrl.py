@@ -10,6 +10,7 @@ from regard.families.family import Architecture, Family, Theirs, is_tied, labels
 from regard.families.table import Entry
 from regard.transformer.config import (
     Activation,
+    Apart,
     Attention,
     Block,
     Classification,
@@ -79,6 +80,7 @@ def network(theirs: Theirs, head: Head | None) -> DecoderOnly:
         ),
         decoder=Stack(
             layers=theirs["n_layer"],
+            sharing=Apart(),
             blocks=(block,),
             mask=Causal(),
             position=None,

@@ -9,6 +9,7 @@ from regard.families.family import Architecture, Family, Theirs, activation_name
 from regard.families.table import Entry
 from regard.transformer.config import (
     Activation,
+    Apart,
     Attention,
     Block,
     Classification,
@@ -86,7 +87,14 @@ def network(theirs: Theirs, head: Head | None) -> EncoderOnly:
             projection=None,
             dropout=theirs["dropout"],
         ),
-        encoder=Stack(layers=theirs["n_layers"], blocks=(block,), mask=Everything(), position=None, final_norm=None),
+        encoder=Stack(
+            layers=theirs["n_layers"],
+            sharing=Apart(),
+            blocks=(block,),
+            mask=Everything(),
+            position=None,
+            final_norm=None,
+        ),
         head=head,
         initialization=Normal(deviation=theirs["initializer_range"]),
     )
@@ -186,7 +194,7 @@ FAMILY = Family(
         ),
         "DistilBertForTokenClassification": Architecture(
             base="distilbert.",
-            head=lambda theirs: Tagging(labels=theirs.labels, bias=True, dropout=theirs["dropout"]),
+            head=lambda theirs: Tagging(labels=theirs.labels, transform=None, bias=True, dropout=theirs["dropout"]),
             weights=(Entry("classifier", "head.output"),),
         ),
         "DistilBertForQuestionAnswering": Architecture(

@@ -8,6 +8,7 @@ from typing import Any
 from regard.families.family import Architecture, Family, Theirs, activation_name, is_tied, labels, tied
 from regard.families.table import Entry, Transposed, TransposedTogether
 from regard.transformer.config import (
+    Apart,
     Attention,
     Block,
     Classification,
@@ -75,6 +76,7 @@ def network(theirs: Theirs, head: Head | None) -> DecoderOnly:
         ),
         decoder=Stack(
             layers=layers,
+            sharing=Apart(),
             blocks=tuple(block(theirs, norm, layer + 1) for layer in range(layers if by_layer else 1)),
             mask=Causal(),
             position=None,
@@ -161,7 +163,9 @@ def two_heads(theirs: Theirs) -> TwoHeads:
 def tagging(theirs: Theirs) -> Tagging:
     """The head that tags tokens."""
     rates = [theirs["classifier_dropout"], theirs["hidden_dropout"], 0.1]
-    return Tagging(labels=theirs.labels, bias=True, dropout=next(rate for rate in rates if rate is not None))
+    return Tagging(
+        labels=theirs.labels, transform=None, bias=True, dropout=next(rate for rate in rates if rate is not None)
+    )
 
 
 def attention_weights(theirs: str, ours: str) -> tuple[Entry, ...]:

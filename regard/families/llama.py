@@ -9,6 +9,7 @@ from typing import Any
 from regard.families.family import Architecture, ConfigError, Family, Theirs, activation_name, is_tied, labels, tied
 from regard.families.table import Entry
 from regard.transformer.config import (
+    Apart,
     Attention,
     Block,
     Classification,
@@ -116,6 +117,7 @@ def network(theirs: Theirs, head: Head | None) -> DecoderOnly:
         ),
         decoder=Stack(
             layers=theirs["num_hidden_layers"],
+            sharing=Apart(),
             blocks=(block,),
             mask=Causal(),
             position=rotary(theirs),
@@ -180,7 +182,9 @@ def words(theirs: Theirs) -> LanguageModel:
 def tagging(theirs: Theirs) -> Tagging:
     """The head that tags tokens."""
     rates = [theirs["classifier_dropout"], theirs["hidden_dropout"], 0.1]
-    return Tagging(labels=theirs.labels, bias=True, dropout=next(rate for rate in rates if rate is not None))
+    return Tagging(
+        labels=theirs.labels, transform=None, bias=True, dropout=next(rate for rate in rates if rate is not None)
+    )
 
 
 BLOCK = "decoder.blocks.#"

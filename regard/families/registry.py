@@ -4,23 +4,41 @@ from __future__ import annotations
 
 import difflib
 
-from regard.families import bart, bert, ctrl, gpt, gpt2, llama, marian, mbart, roberta, t5, transformer
+from regard.families import (
+    albert,
+    bart,
+    bert,
+    ctrl,
+    distilbert,
+    electra,
+    gpt,
+    gpt2,
+    gpt3,
+    llama,
+    marian,
+    mbart,
+    roberta,
+    t5,
+    transformer,
+)
 from regard.families.family import Family
 from regard.transformer import config
 
-MODULES = (bert, roberta, gpt, gpt2, ctrl, bart, mbart, t5, marian, llama)
+MODULES = (bert, roberta, distilbert, albert, electra, gpt, gpt2, ctrl, bart, mbart, t5, marian, llama)
 FAMILIES: dict[str, Family] = {module.FAMILY.name: module.FAMILY for module in MODULES}
 
 
 def presets() -> list[str]:
     """The names of all published sizes."""
-    return [*transformer.PRESETS, *(name for family in FAMILIES.values() for name in family.presets)]
+    return [*transformer.PRESETS, *gpt3.SIZES, *(name for family in FAMILIES.values() for name in family.presets)]
 
 
 def preset(name: str) -> config.Network:
     """The network of a published size: `preset("bert-base")`."""
     if name in transformer.PRESETS:
         return transformer.preset(name)
+    if name in gpt3.SIZES:
+        return gpt3.preset(name)
     for family in FAMILIES.values():
         if name in family.presets:
             return family.preset(name)

@@ -104,7 +104,7 @@ FAMILY = Family(
         ),
         "RobertaForTokenClassification": Architecture(
             base="roberta.",
-            head=lambda theirs: Tagging(labels=theirs.labels, bias=True, dropout=dropout(theirs)),
+            head=lambda theirs: Tagging(labels=theirs.labels, transform=None, bias=True, dropout=dropout(theirs)),
             weights=(Entry("classifier", "head.output"),),
         ),
         "RobertaForQuestionAnswering": Architecture(

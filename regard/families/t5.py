@@ -11,6 +11,7 @@ from regard.families.family import Architecture, Family, Theirs, activation_name
 from regard.families.table import Entry
 from regard.transformer.config import (
     Activation,
+    Apart,
     Attention,
     Block,
     Classification,
@@ -92,6 +93,7 @@ def stack(theirs: Theirs, layers: int, decoder: bool) -> Stack:
     )
     return Stack(
         layers=layers,
+        sharing=Apart(),
         blocks=(block,),
         mask=Causal() if decoder else Everything(),
         position=RelativeBuckets(
@@ -282,7 +284,7 @@ FAMILY = Family(
         ),
         "T5ForTokenClassification": Architecture(
             base="transformer.",
-            head=lambda t: Tagging(labels=t.labels, bias=True, dropout=t["classifier_dropout"]),
+            head=lambda t: Tagging(labels=t.labels, transform=None, bias=True, dropout=t["classifier_dropout"]),
             weights=(Entry("classifier", "head.output"),),
             network=encoder_alone,
         ),

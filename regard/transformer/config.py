@@ -275,11 +275,28 @@ class Block:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Apart:
+    """Every layer has a block of its own."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Groups:
+    """Layers that follow each other use the same blocks again (ALBERT; with one group, a Universal Transformer)."""
+
+    groups: int
+    """How many groups of layers there are: those of a group share all parameters."""
+    inner: int
+    """How many blocks one turn of a group has."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Stack:
     """Blocks in a row."""
 
     layers: int
-    """How many blocks there are."""
+    """How many blocks the vectors pass through."""
+    sharing: Apart | Groups
+    """Which of them are one and the same."""
     blocks: tuple[Block, ...]
     """The kinds of block, repeated in turn until there are enough. Most networks have one kind."""
     mask: Everything | Causal
@@ -361,7 +378,9 @@ class Tagging:
     """One score for each label at each position."""
 
     labels: int
-    """How many labels."""
+    """How many labels: 1 for ELECTRA's question whether the token was replaced."""
+    transform: Transform | None
+    """What comes before the last layer."""
     bias: bool
     """Whether the layer has a bias."""
     dropout: float = 0.0

@@ -99,14 +99,17 @@ class Pooler(nn.Module):
 class Tagging(nn.Module):
     """Scores every label at every position; an answer span is tagging with two labels, start and end."""
 
-    def __init__(self, labels: int, bias: bool, dropout: float, model_dim: int) -> None:
+    def __init__(self, design: config.Tagging, model_dim: int) -> None:
         super().__init__()
-        self.dropout = nn.Dropout(dropout)
-        self.output = nn.Linear(model_dim, labels, bias)
+        self.transform = Transform(design.transform, model_dim, model_dim) if design.transform else None
+        self.dropout = nn.Dropout(design.dropout)
+        self.output = nn.Linear(model_dim, design.labels, design.bias)
 
     def forward(self, x: Vectors, rows: Rows) -> Scores:
         """The scores at each position."""
         del rows
+        if self.transform is not None:
+            x = self.transform(x)
         return Scores(words=self.output(self.dropout(x)))
 
 
@@ -147,8 +150,8 @@ def build(
         case config.Pooler():
             return Pooler(design, model_dim)
         case config.Tagging():
-            return Tagging(design.labels, design.bias, design.dropout, model_dim)
-        case config.Span():
-            return Tagging(design.labels, bias=True, dropout=design.dropout, model_dim=model_dim)
+            return Tagging(design, model_dim)
+        case config.Span(labels=labels, dropout=dropout):
+            return Tagging(config.Tagging(labels=labels, transform=None, bias=True, dropout=dropout), model_dim)
         case config.TwoHeads():
             return TwoHeads(design, model_dim, tokens)

@@ -26,7 +26,10 @@ class Stack(nn.Module):
         kinds = design.blocks
         self.mask = design.mask
         self.position = _position(design)
-        self.blocks = nn.ModuleList(Block(kinds[layer % len(kinds)], model_dim) for layer in range(design.layers))
+        self.order = _order(design)
+        """Which of the blocks each layer is."""
+        distinct = max(self.order) + 1
+        self.blocks = nn.ModuleList(Block(kinds[i % len(kinds)], model_dim) for i in range(distinct))
         self.final_norm = normalization.build(design.final_norm, model_dim) if design.final_norm else None
         self.final_dropout = nn.Dropout(design.final_dropout)
         self.layer_dropout = design.layer_dropout
@@ -43,7 +46,8 @@ class Stack(nn.Module):
     ) -> Float[Tensor, "tokens model"]:
         """Pass the tokens of a batch through all blocks. `mask` narrows (& …) the stack's own."""
         looking = Looking(rows, self.mask & (mask or Everything()), *self._positions(rows, x.dtype))
-        for layer, block in enumerate(self.blocks):
+        for layer, number in enumerate(self.order):
+            block = self.blocks[number]
             assert isinstance(block, Block)
             if self.training and self.layer_dropout and torch.rand(()) < self.layer_dropout:
                 continue
@@ -68,6 +72,16 @@ class Stack(nn.Module):
         query = torch.arange(rows.longest, device=rows.device)[None]
         query = query + (rows.begin if rows.aligned else torch.tensor(rows.starts, device=rows.device)[:, None])
         return None, self.position(query, key).to(dtype)
+
+
+def _order(design: config.Stack) -> list[int]:
+    """The number of the block that each layer uses."""
+    match design.sharing:
+        case config.Apart():
+            return list(range(design.layers))
+        case config.Groups(groups=groups, inner=inner):
+            turns = design.layers // inner
+            return [turn * groups // turns * inner + block for turn in range(turns) for block in range(inner)]
 
 
 def _position(design: config.Stack) -> Rotary | OnScores | None:

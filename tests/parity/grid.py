@@ -40,6 +40,22 @@ SIZES = {
     "marian": BART | dict(scale_embedding=True, activation_function="swish"),
     "llama": LLAMA,
     "roberta": BERT | dict(max_position_embeddings=21),
+    "distilbert": dict(
+        vocab_size=47,
+        dim=24,
+        n_layers=3,
+        n_heads=4,
+        hidden_dim=37,
+        max_position_embeddings=19,
+        dropout=0.11,
+        attention_dropout=0.23,
+        qa_dropout=0.29,
+        seq_classif_dropout=0.31,
+        num_labels=LABELS,
+    ),
+    "albert": {key: value for key, value in BERT.items() if key != "classifier_dropout"}
+    | dict(embedding_size=10, num_hidden_groups=2, num_hidden_layers=5, classifier_dropout_prob=0.31),
+    "electra": BERT | dict(embedding_size=10, summary_last_dropout=0.37),
     "openai-gpt": {key: value for key, value in GPT2.items() if key != "n_inner"},
     "ctrl": dict(
         vocab_size=47,
@@ -59,6 +75,10 @@ SIZES = {
 VARIANTS = [
     Case("bert", "BertLMHeadModel", BERT | dict(is_decoder=True), "decoder"),
     Case("bert", "BertForMaskedLM", BERT | dict(tie_word_embeddings=False, hidden_act="relu"), "untied"),
+    Case("electra", "ElectraForMaskedLM", BERT | dict(embedding_size=24, tie_word_embeddings=False), "same-size"),
+    Case("electra", "ElectraForCausalLM", BERT | dict(embedding_size=10, is_decoder=True), "decoder"),
+    Case("albert", "AlbertForMaskedLM", {key: value for key, value in BERT.items() if key != "classifier_dropout"}
+         | dict(embedding_size=24, num_hidden_groups=3, inner_group_num=2), "inner-groups"),
     Case("roberta", "RobertaForCausalLM", BERT | dict(is_decoder=True), "decoder"),
     Case("gpt2", "GPT2LMHeadModel", GPT2 | dict(scale_attn_by_inverse_layer_idx=True), "scaled-by-layer"),
     Case("gpt2", "GPT2LMHeadModel", GPT2 | dict(scale_attn_weights=False, n_inner=None), "unscaled"),

@@ -202,9 +202,11 @@ def _scores(output):
     if "mc_logits" in output:
         return output.logits, output.mc_logits[:, None]
     if "prediction_logits" in output:
-        return output.prediction_logits, output.seq_relationship_logits
+        return output.prediction_logits, output.get("seq_relationship_logits", output.get("sop_logits"))
     if "logits" in output:
         logits = output.logits
+        if "Electra" in type(output).__name__:
+            return logits[..., None], None  # one score a token
         if logits.shape == (1, ROWS):
             return None, logits.T  # multiple choice: one text with as many choices as there are rows
         return (logits, None) if logits.ndim == 3 else (None, logits)

@@ -1,0 +1,170 @@
+"""ALBERT (Lan et al. 2019): a BERT whose layers are all the same one, with small tables.
+
+Its second pretraining task asks whether two sentences stand in their order.
+"""
+
+from dataclasses import replace
+from typing import Any
+
+from regard.families import bert
+from regard.families.bert import POOLER, both, last_bias, sentence, words
+from regard.families.family import Architecture, Family, Theirs, is_tied, labels
+from regard.families.table import Entry
+from regard.transformer.config import EncoderOnly, Groups, Head, Pooler, Pooling, Projection, Span, Tagging, TwoHeads
+
+KEYS = {
+    **{key: value for key, value in bert.KEYS.items() if key not in ("is_decoder", "classifier_dropout")},
+    "vocab_size": 30000,
+    "embedding_size": 128,
+    "hidden_size": 4096,
+    "num_hidden_groups": 1,
+    "num_attention_heads": 64,
+    "intermediate_size": 16384,
+    "inner_group_num": 1,
+    "hidden_act": "gelu_new",
+    "hidden_dropout_prob": 0.0,
+    "attention_probs_dropout_prob": 0.0,
+    "classifier_dropout_prob": 0.1,
+}
+
+
+def network(theirs: Theirs, head: Head | None) -> EncoderOnly:
+    """The network of a config: BERT's, with shared layers and a projection."""
+    design = bert.network(Theirs({key: theirs[key] for key in KEYS if key in bert.KEYS}, bert.FAMILY), head)
+    assert isinstance(design, EncoderOnly)
+    block = design.encoder.blocks[0]
+    inner = theirs["inner_group_num"]
+    return replace(
+        design,
+        embedding=replace(design.embedding, dim=theirs["embedding_size"], projection=Projection(bias=True)),
+        encoder=replace(
+            design.encoder,
+            layers=theirs["num_hidden_layers"] * inner,
+            sharing=Groups(groups=theirs["num_hidden_groups"], inner=inner),
+            blocks=(replace(block, feedforward=replace(block.feedforward, output_dropout=0.0)),),
+        ),
+    )
+
+
+def describe(design: EncoderOnly) -> dict[str, Any]:
+    """The config of a network."""
+    sharing, head = design.encoder.sharing, design.head
+    scoring = head.sentence if isinstance(head, TwoHeads) else head
+    keys = {key: value for key, value in bert.describe(design).items() if key in KEYS}
+    return {
+        **keys,
+        "embedding_size": design.embedding.dim,
+        "num_hidden_layers": design.encoder.layers // sharing.inner,  # type: ignore[union-attr]
+        "num_hidden_groups": sharing.groups,  # type: ignore[union-attr]
+        "inner_group_num": sharing.inner,  # type: ignore[union-attr]
+        "classifier_dropout_prob": getattr(scoring, "dropout", KEYS["classifier_dropout_prob"]),
+        "tie_word_embeddings": is_tied(design),
+        **labels(design),
+    }
+
+
+def weights(design: EncoderOnly) -> tuple[Entry, ...]:
+    """Where the network's weights stand: each block under the number of its group and its place in it."""
+    sharing = design.encoder.sharing
+    assert isinstance(sharing, Groups)
+    blocks = [(group, place) for group in range(sharing.groups) for place in range(sharing.inner)]
+    return (
+        Entry("@embeddings.word_embeddings", "embedding.tokens"),
+        Entry("@embeddings.position_embeddings", "embedding.position"),
+        Entry("@embeddings.token_type_embeddings", "embedding.segments"),
+        Entry("@embeddings.LayerNorm", "embedding.norm"),
+        Entry("@encoder.embedding_hidden_mapping_in", "embedding.projection"),
+        *(entry for number, where in enumerate(blocks) for entry in block_weights(number, *where)),
+        *last_bias(design, "predictions"),
+    )
+
+
+def block_weights(number: int, group: int, place: int) -> tuple[Entry, ...]:
+    """One block."""
+    theirs = f"@encoder.albert_layer_groups.{group}.albert_layers.{place}"
+    ours = f"encoder.blocks.{number}"
+    return (
+        Entry(f"{theirs}.attention.query", f"{ours}.attention.project.query"),
+        Entry(f"{theirs}.attention.key", f"{ours}.attention.project.key"),
+        Entry(f"{theirs}.attention.value", f"{ours}.attention.project.value"),
+        Entry(f"{theirs}.attention.dense", f"{ours}.attention.output"),
+        Entry(f"{theirs}.attention.LayerNorm", f"{ours}.attention_residual.norm"),
+        Entry(f"{theirs}.ffn", f"{ours}.feedforward.up"),
+        Entry(f"{theirs}.ffn_output", f"{ours}.feedforward.down"),
+        Entry(f"{theirs}.full_layer_layer_norm", f"{ours}.feedforward_residual.norm"),
+    )
+
+
+WORDS = (
+    Entry("predictions.dense", "head.transform.dense"),
+    Entry("predictions.LayerNorm", "head.transform.norm"),
+    Entry("predictions.decoder", "head.output"),
+)
+CLASSIFIER = (Entry("@pooler", "head.transform.dense"), Entry("classifier", "head.output"))
+
+
+def rate(theirs: Theirs) -> float:
+    """The dropout of a classifier."""
+    return float(theirs["classifier_dropout_prob"])
+
+
+FAMILY = Family(
+    name="albert",
+    year=2019,
+    paper="Lan et al., ALBERT: A Lite BERT for Self-supervised Learning of Language Representations",
+    keys=KEYS,
+    ignored=dict.fromkeys(
+        ["down_scale_factor", "gap_size", "net_structure_type", "num_memory_blocks", "layers_to_keep", "is_decoder"],
+        "never used",
+    ),
+    ignored_weights={
+        "@embeddings.position_ids": "the numbers 0, 1, 2, …",
+        "predictions.bias": "unused where predictions.decoder.bias differs from it",
+    },
+    kinds=(EncoderOnly,),
+    network=network,
+    describe=describe,
+    weights=weights,
+    architectures={
+        "AlbertModel": Architecture(
+            head=lambda _: Pooler(pooling=Pooling.FIRST, transform=POOLER),
+            weights=(Entry("@pooler", "head.transform.dense"),),
+        ),
+        "AlbertForMaskedLM": Architecture(base="albert.", head=words, weights=WORDS),
+        "AlbertForPreTraining": Architecture(
+            base="albert.",
+            head=lambda t: TwoHeads(words=words(t), sentence=sentence(t.labels, rate(t))),
+            weights=(
+                *both(WORDS, "head.words"),
+                Entry("@pooler", "head.sentence.transform.dense"),
+                Entry("sop_classifier.classifier", "head.sentence.output"),
+            ),
+        ),
+        "AlbertForSequenceClassification": Architecture(
+            base="albert.", head=lambda t: sentence(t.labels, rate(t)), weights=CLASSIFIER
+        ),
+        "AlbertForMultipleChoice": Architecture(
+            base="albert.", head=lambda t: sentence(1, rate(t)), weights=CLASSIFIER
+        ),
+        "AlbertForTokenClassification": Architecture(
+            base="albert.",
+            head=lambda t: Tagging(labels=t.labels, transform=None, bias=True, dropout=rate(t)),
+            weights=(Entry("classifier", "head.output"),),
+        ),
+        "AlbertForQuestionAnswering": Architecture(
+            base="albert.", head=lambda t: Span(labels=t.labels), weights=(Entry("qa_outputs", "head.output"),)
+        ),
+    },
+    presets={
+        f"albert-{size}": {
+            "architectures": ["AlbertForMaskedLM"],
+            **dict(hidden_size=dim, num_hidden_layers=layers, num_attention_heads=heads, intermediate_size=4 * dim),
+        }
+        for size, dim, layers, heads in [
+            ("base", 768, 12, 12),
+            ("large", 1024, 24, 16),
+            ("xlarge", 2048, 24, 16),
+            ("xxlarge", 4096, 12, 64),
+        ]
+    },
+)
