@@ -86,6 +86,7 @@ def stack(theirs: Theirs, side: str, across: bool) -> Stack:
         scale=size**-0.5,
         bias=True,
         output_bias=True,
+        position=None,
         dropout=theirs["attention_dropout"],
         output_dropout=theirs["dropout"],
     )
@@ -109,6 +110,7 @@ def stack(theirs: Theirs, side: str, across: bool) -> Stack:
         blocks=(block,),
         mask=Causal() if side == "decoder" else Everything(),
         position=None,
+        memory=None,
         final_norm=None,
         layer_dropout=theirs[f"{side}_layerdrop"],
     )

@@ -68,6 +68,7 @@ def network(theirs: Theirs, head: Head | None) -> EncoderOnly | DecoderOnly:
         scale=theirs.divide("hidden_size", "num_attention_heads") ** -0.5,
         bias=True,
         output_bias=True,
+        position=None,
         dropout=theirs["attention_probs_dropout_prob"],
         output_dropout=theirs["hidden_dropout_prob"],
     )
@@ -90,6 +91,7 @@ def network(theirs: Theirs, head: Head | None) -> EncoderOnly | DecoderOnly:
         blocks=(block,),
         mask=Causal() if theirs["is_decoder"] else Everything(),
         position=None,
+        memory=None,
         final_norm=None,
     )
     embedding = Embedding(

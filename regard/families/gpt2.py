@@ -80,6 +80,7 @@ def network(theirs: Theirs, head: Head | None) -> DecoderOnly:
             blocks=tuple(block(theirs, norm, layer + 1) for layer in range(layers if by_layer else 1)),
             mask=Causal(),
             position=None,
+            memory=None,
             final_norm=norm,
         ),
         head=head,
@@ -97,6 +98,7 @@ def block(theirs: Theirs, norm: LayerNorm, divisor: int) -> Block:
         scale=(size**-0.5 if theirs["scale_attn_weights"] else 1.0) / divisor,
         bias=True,
         output_bias=True,
+        position=None,
         dropout=theirs["attn_pdrop"],
         output_dropout=theirs["resid_pdrop"],
     )

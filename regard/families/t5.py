@@ -80,6 +80,7 @@ def stack(theirs: Theirs, layers: int, decoder: bool) -> Stack:
         scale=1.0,
         bias=False,
         output_bias=False,
+        position=None,
         dropout=rate,
         output_dropout=rate,
     )
@@ -99,6 +100,7 @@ def stack(theirs: Theirs, layers: int, decoder: bool) -> Stack:
         position=RelativeBuckets(
             buckets=theirs["relative_attention_num_buckets"], distance=theirs["relative_attention_max_distance"]
         ),
+        memory=None,
         final_norm=norm,
         final_dropout=rate,
     )

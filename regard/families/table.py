@@ -64,6 +64,19 @@ class TransposedTogether(How):
 
 
 @dataclass(frozen=True)
+class Together(How):
+    """Query, key and value as one matrix, one below the other."""
+
+    def read(self, theirs: Tensor, parts: int) -> list[Tensor]:
+        """Ours, from theirs."""
+        return list(theirs.chunk(parts))
+
+    def write(self, ours: Sequence[Tensor]) -> Tensor:
+        """Theirs, from ours."""
+        return torch.cat(list(ours))
+
+
+@dataclass(frozen=True)
 class AsRow(How):
     """Their vector is a matrix of one row."""
 

@@ -9,15 +9,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from regard.transformer import config
 from regard.transformer.cache import Kept
 from regard.transformer.kernels import Kernel
 from regard.transformer.mask import Everything, Mask
-from regard.transformer.position import Rotation
-from regard.transformer.rows import Rows
+from regard.transformer.position import Rotation, Waves
+from regard.transformer.rows import Group, Rows
 
 Heads = Float[Tensor, "tokens heads dim"]
 KeyHeads = Float[Tensor, "key_tokens key_heads dim"]
@@ -39,10 +39,9 @@ class Looking:
     """The rows of the queries."""
     mask: Mask
     """Who may see whom."""
-    rotation: Rotation | None = None
-    """The angles of rotary positions."""
-    bias: Float[Tensor, "#batch heads query key"] | None = None
-    """What is added to the scores, for the longest row: shorter ones use its upper left corner."""
+    position: Rotation | Waves | Float[Tensor, "#batch heads query key"] | None = None
+    """What the positions of the stack give: angles to turn by, waves to score, or what is added to the scores (for the
+    longest row: shorter ones use its upper left corner)."""
 
 
 class Projection(nn.Module):
@@ -93,8 +92,8 @@ class MultiHeadAttention(nn.Module):
         if source is not None:
             return self.output(self._across(hidden, looking.rows, source, kept))
         query, key, value = self.project(hidden)
-        if looking.rotation is not None:
-            query, key = looking.rotation.turn(query), looking.rotation.turn(key)
+        if isinstance(looking.position, Rotation):
+            query, key = looking.position.turn(query), looking.position.turn(key)
         if kept is None:
             return self.output(self._rowwise(query, key, value, looking, looking.rows))
         kept.append(key, value, looking.rows)
@@ -110,6 +109,20 @@ class MultiHeadAttention(nn.Module):
             kept.append(*self.project.answering(source.hidden), source.rows)
         return self._with_kept(query, looking, kept)
 
+    def ask(
+        self,
+        query: Float[Tensor, "rows heads query dim"],
+        asked: Group,
+        at: Int[Tensor, "#rows query"],
+        seen: Int[Tensor, "#rows key"],
+        looking: Looking,
+    ) -> tuple[Float[Tensor, "rows heads query dim"], Float[Tensor, "#rows heads query key"] | None]:
+        """The query to use and what is added to the scores, when queries at these positions look at keys at those."""
+        bias = looking.position
+        if not isinstance(bias, Tensor):
+            return query, None
+        return query, (bias if len(bias) == 1 else bias[asked.rows])[:, :, : at.shape[1], : seen.shape[1]]
+
     def _rowwise(self, query: Heads, key: KeyHeads, value: KeyHeads, looking: Looking, key_rows: Rows) -> Tensor:
         """Keys and values side by side like the queries: group by group, and no padding is computed."""
         if query.device.type != "cpu" and not (looking.rows.uniform and key_rows.uniform):
@@ -118,44 +131,31 @@ class MultiHeadAttention(nn.Module):
         for asked, answered in looking.rows.together(key_rows):
             at = looking.rows.positions_of(asked)
             seen = key_rows.positions_of(answered) if key_rows is not looking.rows else at
-            answer = self.kernel(
-                _split(query[asked.tokens], asked.count),
-                _split(key[answered.tokens], answered.count),
-                _split(value[answered.tokens], answered.count),
-                looking.mask.visible(asked.rows, at, seen),
-                _corner(looking.bias, asked.rows, asked.length, answered.length),
-            )
-            answers.append(_join(answer))
+            asking, bias = self.ask(_split(query[asked.tokens], asked.count), asked, at, seen, looking)
+            keys, values = (_split(x[answered.tokens], answered.count) for x in (key, value))
+            answers.append(_join(self.kernel(asking, keys, values, looking.mask.visible(asked.rows, at, seen), bias)))
         return answers[0] if len(answers) == 1 else torch.cat(answers)
 
     def _padded(self, query: Heads, key: KeyHeads, value: KeyHeads, looking: Looking, key_rows: Rows) -> Tensor:
         """The same in one go, with padding: on a GPU one large computation beats many small ones."""
         rows, kept = looking.rows, Kept()
         kept.append(key, value, key_rows)
-        everyone = slice(0, rows.batch)
-        at = torch.arange(rows.longest, device=query.device)[None]
-        answer = self.kernel(
-            rows.pad(query).transpose(1, 2),
-            *kept.view(everyone)[:2],
-            kept.visible(looking.mask, everyone, at),
-            _corner(looking.bias, everyone, rows.longest, key_rows.longest),
-        )
+        everyone = Group(slice(0, rows.batch), slice(0, rows.tokens), rows.longest)
+        at = rows.positions_of(everyone)
+        keys, values, filled = kept.view(everyone.rows)
+        seen = torch.arange(filled, device=query.device)[None]
+        asking, bias = self.ask(rows.pad(query).transpose(1, 2), everyone, at, seen, looking)
+        answer = self.kernel(asking, keys, values, kept.visible(looking.mask, everyone.rows, at), bias)
         return rows.pack(answer.transpose(1, 2)).flatten(1)
 
     def _with_kept(self, query: Heads, looking: Looking, kept: Kept) -> Tensor:
         """Keys and values from a cache: a rectangle in which each row is filled up to its own length."""
         answers = []
         for asked in looking.rows.groups:
-            key, value, filled = kept.view(asked.rows)
-            at = looking.rows.positions_of(asked)
-            answer = self.kernel(
-                _split(query[asked.tokens], asked.count),
-                key,
-                value,
-                kept.visible(looking.mask, asked.rows, at),
-                _corner(looking.bias, asked.rows, asked.length, filled),
-            )
-            answers.append(_join(answer))
+            keys, values, filled = kept.view(asked.rows)
+            at, seen = looking.rows.positions_of(asked), torch.arange(filled, device=query.device)[None]
+            asking, bias = self.ask(_split(query[asked.tokens], asked.count), asked, at, seen, looking)
+            answers.append(_join(self.kernel(asking, keys, values, kept.visible(looking.mask, asked.rows, at), bias)))
         return answers[0] if len(answers) == 1 else torch.cat(answers)
 
 
@@ -165,9 +165,3 @@ def _split(x: Heads, rows: int) -> Float[Tensor, "rows heads length dim"]:
 
 def _join(x: Float[Tensor, "rows heads length dim"]) -> Float[Tensor, "tokens all"]:
     return x.transpose(1, 2).flatten(2).flatten(0, 1)
-
-
-def _corner(bias: Tensor | None, rows: slice, query: int, key: int) -> Tensor | None:
-    if bias is None:
-        return None
-    return (bias if len(bias) == 1 else bias[rows])[:, :, :query, :key]

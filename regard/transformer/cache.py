@@ -132,3 +132,53 @@ class Cache:
         for mine, others in zip([*self.own, *self.source], [*other.own, *other.source], strict=True):
             if not (mine.empty and others.empty):
                 mine.add(others)
+
+
+class Remembered:
+    """What one layer has read before: the vectors that entered it, detached, up to `length` of them for each row."""
+
+    def __init__(self, length: int | None) -> None:
+        self.length = length
+        self.rows: list[Float[Tensor, "remembered model"]] = []
+
+    @property
+    def lengths(self) -> tuple[int, ...]:
+        """How many tokens of each row are remembered."""
+        return tuple(len(row) for row in self.rows)
+
+    def extend(self, hidden: Float[Tensor, "tokens model"], rows: Rows) -> tuple[Float[Tensor, "all model"], Rows]:
+        """What is remembered of each row and behind it what is new; from now on, the end of that is remembered."""
+        new = torch.split(hidden, list(rows.lengths))
+        whole = [torch.cat(pair) for pair in zip(self.rows, new, strict=True)] if self.rows else list(new)
+        self.rows = [row.detach()[-self.length :] if self.length else row.detach() for row in whole]
+        return torch.cat(whole), Rows.of([len(row) for row in whole], hidden.device)
+
+
+class Memory:
+    """What a network with recurrence keeps between segments (Dai et al. 2019): hidden states, not keys and values.
+
+    The gradient reaches the projection of keys and values through it, but not the past itself.
+    """
+
+    def __init__(self, layers: int, length: int | None) -> None:
+        self.own = [Remembered(length) for _ in range(layers)]
+
+    @property
+    def lengths(self) -> tuple[int, ...]:
+        """How many tokens of each row are remembered."""
+        return self.own[0].lengths
+
+    def fill(self, rows: int, like: Float[Tensor, "any model"]) -> None:
+        """Remember zeros, as many as there is room for: how Transformer-XL begins a text."""
+        for layer in self.own:
+            layer.rows = [like.new_zeros(layer.length or 0, like.shape[1]) for _ in range(rows)]
+
+    def reorder(self, order: Sequence[int]) -> None:
+        """Keep these rows, in this order. Leave a row out and it is dropped; name it twice and it is copied."""
+        for layer in self.own:
+            layer.rows = [layer.rows[row] for row in order]
+
+    def add(self, other: Memory) -> None:
+        """Put the rows of another memory behind these."""
+        for mine, others in zip(self.own, other.own, strict=True):
+            mine.rows = mine.rows + others.rows

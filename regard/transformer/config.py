@@ -153,6 +153,26 @@ class RelativeBuckets:
 
 
 @dataclass(frozen=True, kw_only=True)
+class RelativeWaves:
+    """Waves of the distance between query and key; each block makes scores of them (Dai et al. 2019)."""
+
+    farthest: int | None
+    """Larger distances count as this one, if it is given."""
+    dropout: float = 0.0
+    """Dropout of the waves."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Relative:
+    """Scores of content and of distance: (query + u)·key + (query + v)·(waves of the distance)."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RelativeAndSegment:
+    """The same, and a score of whether query and key are of the same segment (Yang et al. 2019)."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class ALiBi:
     """A penalty that grows in proportion to the distance, with a slope for each head (Press et al. 2021)."""
 
@@ -165,6 +185,22 @@ class Tokens:
     """How many tokens there are."""
     padding: int | None
     """The id that fills up short rows, if the family has one. It is never computed; training never reads its vector."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class AdaptiveTokens:
+    """Tables in steps: rare tokens have smaller vectors, and a projection brings all to the model's size."""
+
+    vocabulary: int
+    """How many tokens there are, the frequent ones first."""
+    cutoffs: tuple[int, ...]
+    """Where the vectors become smaller: the first ids of the second table, the third, …"""
+    dim: int
+    """The size of the first table's vectors."""
+    divisor: int
+    """Each next table's are smaller by this factor."""
+    padding: int | None
+    """The id that fills up short rows, if the family has one."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -184,7 +220,7 @@ class Projection:
 class Embedding:
     """From token ids to vectors: tokens · scale + segments + positions, then norm, dropout and projection."""
 
-    tokens: Tokens | SourceTokens
+    tokens: Tokens | AdaptiveTokens | SourceTokens
     """The token table."""
     dim: int
     """The size of its vectors: the model's, unless a projection follows."""
@@ -218,6 +254,8 @@ class Attention:
     """Whether the projections of query, key and value have a bias."""
     output_bias: bool
     """Whether the output projection has a bias."""
+    position: Relative | RelativeAndSegment | None
+    """What the block itself makes of the positions that its stack gives (`Stack.position`)."""
     dropout: float = 0.0
     """Dropout of the attention weights."""
     output_dropout: float = 0.0
@@ -289,6 +327,24 @@ class Groups:
     """How many blocks one turn of a group has."""
 
 
+class Begin(enum.Enum):
+    """What a network with memory remembers before the first segment of a text."""
+
+    EMPTY = "empty"
+    ZEROS = "zeros"
+    """Vectors of zeros, which are attended to like any others (Transformer-XL)."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recurrence:
+    """Blocks also attend to what they read in the segment before (Dai et al. 2019)."""
+
+    length: int | None
+    """How many tokens are remembered; all of them, if it is left open."""
+    begin: Begin
+    """What is remembered at first."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Stack:
     """Blocks in a row."""
@@ -301,8 +357,10 @@ class Stack:
     """The kinds of block, repeated in turn until there are enough. Most networks have one kind."""
     mask: Everything | Causal
     """Who may look at whom: everything for an encoder, causal for a decoder."""
-    position: Rotary | RelativeBuckets | ALiBi | None
+    position: Rotary | RelativeBuckets | RelativeWaves | ALiBi | None
     """Positions that enter in every block, shared by all of them."""
+    memory: Recurrence | None
+    """What is remembered from one segment of a long text to the next."""
     final_norm: Norm | None
     """A norm after the last block, usual where the norms stand before their sublayers."""
     final_dropout: float = 0.0
@@ -343,6 +401,16 @@ class LanguageModel:
     """The last layer's own matrix, or the token table's."""
     bias: OutputBias
     """What is added to the scores."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class AdaptiveLanguageModel:
+    """Log-probabilities of all tokens, in the steps of `AdaptiveTokens`: first which step, then which token of it."""
+
+    tables: Weights
+    """The matrices' own, or the token tables'."""
+    projections: tuple[Weights, ...]
+    """The same of the projections, step by step."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -407,7 +475,7 @@ class TwoHeads:
     """Scores the row: next sentence, multiple choice."""
 
 
-Head = LanguageModel | Classification | Pooler | Tagging | Span | TwoHeads
+Head = LanguageModel | AdaptiveLanguageModel | Classification | Pooler | Tagging | Span | TwoHeads
 
 
 @dataclass(frozen=True, kw_only=True)

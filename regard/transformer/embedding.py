@@ -5,6 +5,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from regard.transformer import config, normalization
+from regard.transformer.adaptive import AdaptiveTokens
 from regard.transformer.position import AtEmbedding, Learned, Sinusoidal
 from regard.transformer.rows import Rows
 
@@ -24,11 +25,14 @@ class Tokens(nn.Module):
 class Embedding(nn.Module):
     """tokens · scale + segments + positions, then norm and dropout, and a projection where the sizes differ."""
 
-    def __init__(self, design: config.Embedding, model_dim: int, shared: Tokens | None = None) -> None:
+    def __init__(self, design: config.Embedding, model_dim: int, shared: Tokens | AdaptiveTokens | None = None) -> None:
         super().__init__()
+        self.tokens: Tokens | AdaptiveTokens
         match design.tokens:
             case config.Tokens(vocabulary=vocabulary):
                 self.tokens = Tokens(vocabulary, design.dim)
+            case config.AdaptiveTokens() as steps:
+                self.tokens = AdaptiveTokens(steps, design.dim)
             case config.SourceTokens():
                 if shared is None:
                     raise ValueError("SourceTokens is for the target of an encoder-decoder: write Tokens(…) here")
@@ -41,6 +45,10 @@ class Embedding(nn.Module):
         if design.projection is None and design.dim != model_dim:
             raise ValueError(f"embeddings of {design.dim} need a projection to a model_dim of {model_dim}")
         self.projection = nn.Linear(design.dim, model_dim, design.projection.bias) if design.projection else None
+
+    def like(self, model_dim: int) -> Float[Tensor, "1 model"]:
+        """A tensor of the kind that comes out, to make others like it."""
+        return next(self.parameters()).new_zeros(1, model_dim)
 
     def forward(
         self, tokens: Int[Tensor, " tokens"], rows: Rows, segments: Int[Tensor, " tokens"] | None = None

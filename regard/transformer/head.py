@@ -9,6 +9,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from regard.transformer import config, normalization
+from regard.transformer.adaptive import AdaptiveTokens, Table, steps
 from regard.transformer.config import OutputBias, Pooling, Weights
 from regard.transformer.embedding import Tokens
 from regard.transformer.feedforward import ACTIVATIONS
@@ -62,6 +63,42 @@ class LanguageModel(nn.Module):
         if self.scale != 1:
             x = x * self.scale
         return Scores(words=nn.functional.linear(x, self.output.weight, self.bias))
+
+
+class AdaptiveLanguageModel(nn.Module):
+    """Log-probabilities of all tokens, step by step."""
+
+    def __init__(self, design: config.AdaptiveLanguageModel, model_dim: int, tokens: AdaptiveTokens) -> None:
+        super().__init__()
+        self.steps = steps(tokens.design)
+        own = AdaptiveTokens(tokens.design, model_dim)
+        self.tables = tokens.tables if design.tables is Weights.TIED else own.tables
+        self.projections = nn.ModuleList(
+            (tokens if tie is Weights.TIED else own).projections[i] for i, tie in enumerate(design.projections)
+        )
+        self.biases = nn.ParameterList(torch.empty(end - start) for start, end, _ in self.steps)
+        others = len(self.steps) - 1
+        self.step_weight = nn.Parameter(torch.empty(others, tokens.design.dim)) if others else None
+        self.step_bias = nn.Parameter(torch.empty(others)) if others else None
+
+    def forward(self, x: Float[Tensor, "tokens model"], rows: Rows) -> Scores:
+        """The log-probabilities at each position."""
+        del rows
+        said = []
+        first: Tensor | None = None
+        for step, (table, project) in enumerate(zip(self.tables, self.projections, strict=True)):
+            assert isinstance(table, Table)
+            assert isinstance(project, nn.Linear)
+            weight: Tensor = table.weight
+            bias: Tensor = self.biases[step]
+            if step == 0 and self.step_weight is not None and self.step_bias is not None:
+                weight, bias = torch.cat([weight, self.step_weight]), torch.cat([bias, self.step_bias])
+            scores = nn.functional.linear(x @ project.weight, weight, bias).log_softmax(dim=-1)
+            if first is None:
+                first, said = scores, [scores[:, : self.steps[0][1]]]
+            else:
+                said.append(scores + first[:, self.steps[0][1] + step - 1, None])
+        return Scores(words=torch.cat(said, dim=1))
 
 
 class Classification(nn.Module):
@@ -139,12 +176,16 @@ def pool(pooling: Pooling, x: Vectors, rows: Rows) -> Float[Tensor, "batch model
 
 
 def build(
-    design: config.Head, model_dim: int, tokens: Tokens
-) -> LanguageModel | Classification | Pooler | Tagging | TwoHeads:
+    design: config.Head, model_dim: int, tokens: Tokens | AdaptiveTokens
+) -> AdaptiveLanguageModel | LanguageModel | Classification | Pooler | Tagging | TwoHeads:
     """The head that a config names."""
     match design:
         case config.LanguageModel():
-            return LanguageModel(design, model_dim, tokens)
+            return LanguageModel(design, model_dim, _plain(tokens))
+        case config.AdaptiveLanguageModel():
+            if not isinstance(tokens, AdaptiveTokens):
+                raise ValueError("an adaptive head needs adaptive tables")
+            return AdaptiveLanguageModel(design, model_dim, tokens)
         case config.Classification():
             return Classification(design, model_dim)
         case config.Pooler():
@@ -154,4 +195,10 @@ def build(
         case config.Span(labels=labels, dropout=dropout):
             return Tagging(config.Tagging(labels=labels, transform=None, bias=True, dropout=dropout), model_dim)
         case config.TwoHeads():
-            return TwoHeads(design, model_dim, tokens)
+            return TwoHeads(design, model_dim, _plain(tokens))
+
+
+def _plain(tokens: Tokens | AdaptiveTokens) -> Tokens:
+    if not isinstance(tokens, Tokens):
+        raise ValueError("adaptive tables need an AdaptiveLanguageModel")
+    return tokens

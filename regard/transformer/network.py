@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from regard.transformer import config, head
 from regard.transformer.attention import Source
-from regard.transformer.cache import Cache
+from regard.transformer.cache import Cache, Memory
 from regard.transformer.embedding import Embedding
 from regard.transformer.head import Scores
 from regard.transformer.initialization import initialize
@@ -39,7 +39,7 @@ class Output:
     """The head's scores: of each token, or, where the head scores whole rows alone, of each row."""
     sentence: Float[Tensor, "batch sentence_labels"] | None = None
     """The scores of each row, where the head scores both."""
-    cache: Cache | None = None
+    cache: Cache | Memory | None = None
     """The cache that was given, now longer."""
     source: Source | None = None
     """What the decoder attended to: pass it again and the encoder need not run again."""
@@ -72,7 +72,7 @@ class Entered:
         return filled.view(*self.shape, -1)
 
 
-def enter(tokens: TokenIds, mask: AnyMask, rows: Rows | None, cache: Cache | None = None) -> Entered:
+def enter(tokens: TokenIds, mask: AnyMask, rows: Rows | None, cache: Cache | Memory | None = None) -> Entered:
     """Take the padding out of a batch."""
     starts = cache.lengths if cache is not None and cache.lengths else None
     real, rest = take_out_padding(Padding(mask) if isinstance(mask, Tensor) else mask or Everything())
@@ -111,7 +111,7 @@ class Network(nn.Module):
         return Scores() if self.head is None else self.head(hidden, entered.rows)
 
     def _output(
-        self, hidden: Tensor, entered: Entered, cache: Cache | None = None, source: Source | None = None
+        self, hidden: Tensor, entered: Entered, cache: Cache | Memory | None = None, source: Source | None = None
     ) -> Output:
         scores = self.score(hidden, entered)
         left = entered.leave(hidden)
@@ -156,21 +156,24 @@ class DecoderOnly(Network):
         self.decoder = Stack(design.decoder, design.model_dim)
         self.head = head.build(design.head, design.model_dim, self.embedding.tokens) if design.head else None
 
-    def new_cache(self) -> Cache:
+    def new_cache(self) -> Cache | Memory:
         """An empty cache: pass it to every step, and give each step only the tokens that are new."""
-        return Cache(len(self.decoder.order))
+        return self.decoder.new_memory() or Cache(len(self.decoder.order))
 
     def forward(
         self,
         tokens: TokenIds,
         mask: AnyMask = None,
-        cache: Cache | None = None,
+        cache: Cache | Memory | None = None,
         *,
         segments: TokenIds | None = None,
         rows: Rows | None = None,
         source: Source | None = None,
     ) -> Output:
         """Read the tokens, each seeing those before it; with a cache, also those of the steps before."""
+        if not isinstance(cache, Cache):
+            batch = rows.batch if rows else len(tokens)
+            cache = self.decoder.begin(cache, batch, self.embedding.like(self.config.model_dim))
         entered = enter(tokens, mask, rows, cache)
         _check_length(entered.rows, self.embedding)
         x = self.embedding(entered.tokens, entered.rows, entered.pack(segments))

@@ -162,5 +162,83 @@ class ALiBi(nn.Module):
         return -self.slopes().to(query.device, torch.get_default_dtype())[:, None, None] * distance
 
 
+@dataclass(frozen=True)
+class Waves:
+    """Sines and cosines of every distance that a batch has, from `first` upwards."""
+
+    table: Float[Tensor, "distances model"]
+    first: int
+    segments: Int[Tensor, " tokens"] | None = None
+    """The segment of each token, where segments are scored too."""
+
+
+class RelativeWaves(nn.Module):
+    """The 2017 paper's waves, of distances instead of positions; nothing is trained here."""
+
+    def __init__(self, design: config.RelativeWaves, model_dim: int, both_ways: bool) -> None:
+        super().__init__()
+        self.farthest = design.farthest
+        self.model_dim = model_dim
+        self.both_ways = both_ways
+        self.dropout = nn.Dropout(design.dropout)
+
+    def forward(self, rows: Rows, dtype: torch.dtype) -> Waves:
+        """The waves of the distances from each query back to the first key and, both ways, on to the last."""
+        first = rows.begin - rows.end + 1 if self.both_ways else 0
+        distance = torch.arange(first, rows.end, dtype=torch.float64)
+        if self.farthest is not None:
+            distance = distance.clamp(-self.farthest, self.farthest)
+        turned = distance[:, None] * frequencies(self.model_dim, 10000.0)
+        table = torch.cat([turned.sin(), turned.cos()], dim=1)
+        return Waves(self.dropout(table.to(rows.device, dtype)), first)
+
+
+class Relative(nn.Module):
+    """(q + u)·k + (q + v)·r, with r made of the waves of the distance (Dai et al. 2019, section 3.3)."""
+
+    def __init__(self, design: config.Attention, model_dim: int) -> None:
+        super().__init__()
+        self.scale = design.scale
+        self.project = nn.Linear(model_dim, design.heads * design.head_dim, bias=False)
+        self.content = nn.Parameter(torch.empty(design.heads, design.head_dim))
+        self.distance = nn.Parameter(torch.empty(design.heads, design.head_dim))
+
+    def forward(
+        self,
+        query: Float[Tensor, "rows heads query dim"],
+        at: Int[Tensor, "#rows query"],
+        seen: Int[Tensor, "#rows key"],
+        waves: Waves,
+    ) -> tuple[Float[Tensor, "rows heads query dim"], Float[Tensor, "rows heads query key"]]:
+        """The query to use with the keys, and what is added to the scores."""
+        places = self.project(waves.table).unflatten(-1, self.content.shape)
+        scores = torch.einsum("rhqd,phd->rhqp", query + self.distance[:, None], places) * self.scale
+        which = (at[:, :, None] - seen[:, None, :] - waves.first).clamp(0, len(waves.table) - 1)
+        bias = scores.gather(-1, which[:, None].expand(len(query), query.shape[1], -1, -1))
+        return query + self.content[:, None], bias
+
+
+class SegmentScores(nn.Module):
+    """(q + s)·e, with one vector e for keys of the query's own segment and one for others (Yang et al. 2019)."""
+
+    def __init__(self, design: config.Attention) -> None:
+        super().__init__()
+        self.scale = design.scale
+        self.segment = nn.Parameter(torch.empty(design.heads, design.head_dim))
+        self.weight = nn.Parameter(torch.empty(2, design.heads, design.head_dim))
+
+    def forward(
+        self,
+        query: Float[Tensor, "rows heads query dim"],
+        of_query: Int[Tensor, "rows query"],
+        of_key: Int[Tensor, "rows key"],
+    ) -> Float[Tensor, "rows heads query key"]:
+        """What is added to the scores."""
+        both = torch.einsum("rhqd,shd->rhqs", query + self.segment[:, None], self.weight) * self.scale
+        other = (of_query[:, :, None] != of_key[:, None, :]).long()
+        return both.gather(-1, other[:, None].expand(-1, query.shape[1], -1, -1))
+
+
 AtEmbedding = Sinusoidal | Learned
 OnScores = RelativeBuckets | ALiBi
+Shared = Rotary | RelativeWaves | OnScores

@@ -12,9 +12,10 @@ from torch.utils.checkpoint import checkpoint
 from regard.transformer import config, normalization
 from regard.transformer.attention import Looking, Source
 from regard.transformer.block import Block
-from regard.transformer.cache import Cache
+from regard.transformer.cache import Cache, Memory
+from regard.transformer.config import Begin
 from regard.transformer.mask import Everything, Mask
-from regard.transformer.position import ALiBi, OnScores, RelativeBuckets, Rotary, Rotation
+from regard.transformer.position import ALiBi, RelativeBuckets, RelativeWaves, Rotary, Rotation, Shared, Waves
 from regard.transformer.rows import Rows
 
 
@@ -25,7 +26,8 @@ class Stack(nn.Module):
         super().__init__()
         kinds = design.blocks
         self.mask = design.mask
-        self.position = _position(design)
+        self.position = _position(design, model_dim)
+        self.memory = design.memory
         self.order = _order(design)
         """Which of the blocks each layer is."""
         distinct = max(self.order) + 1
@@ -42,10 +44,10 @@ class Stack(nn.Module):
         rows: Rows,
         mask: Mask | None = None,
         source: Source | None = None,
-        cache: Cache | None = None,
+        cache: Cache | Memory | None = None,
     ) -> Float[Tensor, "tokens model"]:
         """Pass the tokens of a batch through all blocks. `mask` narrows (& …) the stack's own."""
-        looking = Looking(rows, self.mask & (mask or Everything()), *self._positions(rows, x.dtype))
+        looking = self.looking(rows, mask, x.dtype)
         for layer, number in enumerate(self.order):
             block = self.blocks[number]
             assert isinstance(block, Block)
@@ -56,22 +58,42 @@ class Stack(nn.Module):
                 x = checkpoint(block, x, look, source, use_reentrant=False)
             elif cache is None:
                 x = block(x, look, source)
+            elif isinstance(cache, Memory):
+                x = block(x, look, source, cache.own[layer])
             else:
                 x = block(x, look, source, cache.own[layer], cache.source[layer])
         if self.final_norm is not None:
             x = self.final_norm(x)
         return self.final_dropout(x)
 
-    def _positions(self, rows: Rows, dtype: torch.dtype) -> tuple[Rotation | None, Tensor | None]:
-        """The rotation of query and key, and what is added to the scores, once for all blocks."""
+    def looking(self, rows: Rows, mask: Mask | None, dtype: torch.dtype) -> Looking:
+        """How the blocks look at a batch, worked out once for all of them."""
+        return Looking(rows, self.mask & (mask or Everything()), self._positions(rows, dtype))
+
+    def new_memory(self) -> Memory | None:
+        """An empty memory, where the stack has one."""
+        return Memory(len(self.order), self.memory.length) if self.memory else None
+
+    def begin(self, memory: Memory | None, batch: int, like: Tensor) -> Memory | None:
+        """The memory before the first segment: of some networks it is not empty, even if nobody asks for it."""
+        if self.memory is None or self.memory.begin is Begin.EMPTY:
+            return memory
+        memory = memory or self.new_memory()
+        assert memory is not None
+        if not memory.lengths:
+            memory.fill(batch, like)
+        return memory
+
+    def _positions(self, rows: Rows, dtype: torch.dtype) -> Rotation | Waves | Tensor | None:
+        """What the positions give: angles, waves, or what is added to the scores."""
         if self.position is None:
-            return None, None
-        if isinstance(self.position, Rotary):
-            return self.position(rows, dtype), None
+            return None
+        if isinstance(self.position, Rotary | RelativeWaves):
+            return self.position(rows, dtype)
         key = torch.arange(rows.end, device=rows.device)[None]
         query = torch.arange(rows.longest, device=rows.device)[None]
         query = query + (rows.begin if rows.aligned else torch.tensor(rows.starts, device=rows.device)[:, None])
-        return None, self.position(query, key).to(dtype)
+        return self.position(query, key).to(dtype)
 
 
 def _order(design: config.Stack) -> list[int]:
@@ -84,7 +106,7 @@ def _order(design: config.Stack) -> list[int]:
             return [turn * groups // turns * inner + block for turn in range(turns) for block in range(inner)]
 
 
-def _position(design: config.Stack) -> Rotary | OnScores | None:
+def _position(design: config.Stack, model_dim: int) -> Shared | None:
     attention = design.blocks[0].attention
     match design.position:
         case None:
@@ -93,5 +115,7 @@ def _position(design: config.Stack) -> Rotary | OnScores | None:
             return Rotary(rotary, attention.head_dim)
         case config.RelativeBuckets() as buckets:
             return RelativeBuckets(buckets, attention.heads, both_ways=isinstance(design.mask, Everything))
+        case config.RelativeWaves() as waves:
+            return RelativeWaves(waves, model_dim, both_ways=isinstance(design.mask, Everything))
         case config.ALiBi():
             return ALiBi(attention.heads)

@@ -67,7 +67,8 @@ def test_every_published_class_is_in_the_grid():
         known = set(FAMILIES[family].architectures) | set(ABSENT)
         assert set(published(family)) <= known
         assert set(FAMILIES[family].architectures) <= set(published(family))
-    assert set(SIZES) == set(FAMILIES)
+    elsewhere = {"transfo-xl"}  # test_transformer_xl.py: the current release no longer has it
+    assert set(SIZES) | elsewhere == set(FAMILIES)
 
 
 def test_same_numbers(trio):
