@@ -26,8 +26,9 @@ from regard.transformer import config, network
 from regard.transformer.config import LanguageModel, TwoHeads, Weights
 from regard.transformer.initialization import initialize
 from regard.transformer.network import DecoderOnly, EncoderDecoder, EncoderOnly
+from regard.transformer.two_stream import TwoStream
 
-AnyNetwork = EncoderOnly | DecoderOnly | EncoderDecoder
+AnyNetwork = EncoderOnly | DecoderOnly | EncoderDecoder | TwoStream
 NATIVE = "regard"
 """The `model_type` of networks that are no published family's, saved under our own names."""
 

@@ -21,11 +21,16 @@ from regard.families import (
     t5,
     transformer,
     transformer_xl,
+    xlnet,
 )
 from regard.families.family import Family
 from regard.transformer import config
 
-MODULES = (bert, roberta, distilbert, albert, electra, gpt, gpt2, ctrl, bart, mbart, t5, marian, llama, transformer_xl)
+MODULES = (
+    *(bert, roberta, distilbert, albert, electra, xlnet),
+    *(gpt, gpt2, ctrl, transformer_xl, llama),
+    *(bart, mbart, t5, marian),
+)
 FAMILIES: dict[str, Family] = {module.FAMILY.name: module.FAMILY for module in MODULES}
 
 

@@ -78,16 +78,51 @@ class Together(How):
 
 @dataclass(frozen=True)
 class AsRow(How):
-    """Their vector is a matrix of one row."""
+    """Their vector is a matrix of one row, or has even more `axes` of one before it."""
+
+    axes: int = 1
 
     def read(self, theirs: Tensor, parts: int) -> list[Tensor]:
         """Ours, from theirs."""
         del parts
-        return [theirs.squeeze(0)]
+        return [theirs.flatten()]
 
     def write(self, ours: Sequence[Tensor]) -> Tensor:
         """Theirs, from ours."""
-        return ours[0][None]
+        return ours[0].view(*[1] * self.axes, -1)
+
+
+@dataclass(frozen=True)
+class PerHead(How):
+    """Their matrix is a cube: inputs × heads × size of a head."""
+
+    heads: int
+
+    def read(self, theirs: Tensor, parts: int) -> list[Tensor]:
+        """Ours, from theirs."""
+        del parts
+        return [theirs.flatten(1).t()]
+
+    def write(self, ours: Sequence[Tensor]) -> Tensor:
+        """Theirs, from ours."""
+        matrix = ours[0].t()
+        return matrix.reshape(len(matrix), self.heads, -1)
+
+
+@dataclass(frozen=True)
+class OfHeads(How):
+    """Their matrix is a cube the other way: outputs × heads × size of a head."""
+
+    heads: int
+
+    def read(self, theirs: Tensor, parts: int) -> list[Tensor]:
+        """Ours, from theirs."""
+        del parts
+        return [theirs.flatten(1)]
+
+    def write(self, ours: Sequence[Tensor]) -> Tensor:
+        """Theirs, from ours."""
+        return ours[0].reshape(len(ours[0]), self.heads, -1)
 
 
 @dataclass(frozen=True)

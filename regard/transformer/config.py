@@ -466,6 +466,18 @@ class Span:
 
 
 @dataclass(frozen=True, kw_only=True)
+class AnswerSearch:
+    """Answer spans found by search: the best starts, for each of them the best ends, and whether there is an answer."""
+
+    starts: int
+    """How many starts are tried."""
+    ends: int
+    """How many ends for each of them."""
+    norm: Norm
+    """The norm before an end is scored."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class TwoHeads:
     """A head over the tokens and one over the whole row: BERT's pretraining, GPT-2's double head."""
 
@@ -475,7 +487,7 @@ class TwoHeads:
     """Scores the row: next sentence, multiple choice."""
 
 
-Head = LanguageModel | AdaptiveLanguageModel | Classification | Pooler | Tagging | Span | TwoHeads
+Head = LanguageModel | AdaptiveLanguageModel | Classification | Pooler | Tagging | Span | AnswerSearch | TwoHeads
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -562,7 +574,23 @@ class EncoderDecoder:
     """How untrained parameters start."""
 
 
-Network = EncoderOnly | DecoderOnly | EncoderDecoder
+@dataclass(frozen=True, kw_only=True)
+class TwoStream:
+    """An encoder that guesses tokens in any order: a second stream asks for a token without seeing it (XLNet)."""
+
+    model_dim: int
+    """The size of the vectors that flow through the blocks."""
+    embedding: Embedding
+    """From tokens to vectors."""
+    encoder: Stack
+    """The blocks, through which both streams pass."""
+    head: Head | None
+    """What the vectors are used for."""
+    initialization: Initialization
+    """How untrained parameters start."""
+
+
+Network = EncoderOnly | DecoderOnly | EncoderDecoder | TwoStream
 
 
 def to_json(value: Any) -> Any:

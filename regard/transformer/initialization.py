@@ -59,7 +59,7 @@ def _adds(name: str) -> bool:
 
 
 def _layers(design: config.Network) -> int:
-    return (design.encoder if isinstance(design, config.EncoderOnly) else design.decoder).layers
+    return (design.encoder if isinstance(design, config.EncoderOnly | config.TwoStream) else design.decoder).layers
 
 
 def _normal(parameter: Tensor, deviation: float, generator: torch.Generator) -> None:

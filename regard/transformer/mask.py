@@ -92,6 +92,15 @@ class Causal(Mask):
 
 
 @dataclass(frozen=True)
+class Itself(Mask):
+    """A query sees the key at its own position."""
+
+    def dense(self, rows: slice, query: Tensor, key: Tensor) -> Tensor:
+        del rows
+        return key == query
+
+
+@dataclass(frozen=True)
 class Window(Mask):
     """A query sees the keys at most `size` positions away, on both sides."""
 

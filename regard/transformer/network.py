@@ -7,6 +7,7 @@ the exit the results are put back where their tokens stood, so nothing between e
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Union
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -22,6 +23,11 @@ from regard.transformer.mask import Everything, Mask, Padding, take_out_padding
 from regard.transformer.position import Learned
 from regard.transformer.rows import Rows, rows_of_padded
 from regard.transformer.stack import Stack
+
+if TYPE_CHECKING:
+    from regard.transformer.two_stream import TwoStream
+
+    AnyNetwork = Union["EncoderOnly", "DecoderOnly", "EncoderDecoder", TwoStream]  # noqa: UP007 - names in quotes
 
 TokenIds = Int[Tensor, "batch length"] | Int[Tensor, " tokens"]
 TargetIds = Int[Tensor, "batch target"] | Int[Tensor, " target_tokens"]
@@ -234,22 +240,25 @@ def _check_length(rows: Rows, embedding: Embedding) -> None:
         )
 
 
-NETWORKS: dict[type, type[EncoderOnly] | type[DecoderOnly] | type[EncoderDecoder]] = {
-    config.EncoderOnly: EncoderOnly,
-    config.DecoderOnly: DecoderOnly,
-    config.EncoderDecoder: EncoderDecoder,
-}
-
-
-def empty(design: config.Network) -> EncoderOnly | DecoderOnly | EncoderDecoder:
+def empty(design: config.Network) -> AnyNetwork:
     """The network that a config describes, on the meta device: all its parts and shapes, and no memory."""
+    from regard.transformer.two_stream import TwoStream  # which builds on this file
+
     with torch.device("meta"):
-        return NETWORKS[type(design)](design)  # type: ignore[arg-type]
+        match design:
+            case config.EncoderOnly():
+                return EncoderOnly(design)
+            case config.DecoderOnly():
+                return DecoderOnly(design)
+            case config.EncoderDecoder():
+                return EncoderDecoder(design)
+            case config.TwoStream():
+                return TwoStream(design)
 
 
 def build(
     design: config.Network, *, seed: int = 0, device: torch.device | str = "cpu", dtype: torch.dtype = torch.float32
-) -> EncoderOnly | DecoderOnly | EncoderDecoder:
+) -> AnyNetwork:
     """The network that a config describes, its parameters drawn as the config's scheme says, from this seed."""
     network = empty(design).to_empty(device=device).to(dtype)
     initialize(network, design, seed)

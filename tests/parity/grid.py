@@ -56,6 +56,19 @@ SIZES = {
     "albert": {key: value for key, value in BERT.items() if key != "classifier_dropout"}
     | dict(embedding_size=10, num_hidden_groups=2, num_hidden_layers=5, classifier_dropout_prob=0.31),
     "electra": BERT | dict(embedding_size=10, summary_last_dropout=0.37),
+    "xlnet": dict(
+        vocab_size=47,
+        d_model=24,
+        n_layer=3,
+        n_head=4,
+        d_inner=37,
+        dropout=0.11,
+        mem_len=6,
+        summary_last_dropout=0.31,
+        num_labels=LABELS,
+        start_n_top=2,
+        end_n_top=3,
+    ),
     "openai-gpt": {key: value for key, value in GPT2.items() if key != "n_inner"},
     "ctrl": dict(
         vocab_size=47,
@@ -79,6 +92,8 @@ VARIANTS = [
     Case("electra", "ElectraForCausalLM", BERT | dict(embedding_size=10, is_decoder=True), "decoder"),
     Case("albert", "AlbertForMaskedLM", {key: value for key, value in BERT.items() if key != "classifier_dropout"}
          | dict(embedding_size=24, num_hidden_groups=3, inner_group_num=2), "inner-groups"),
+    Case("xlnet", "XLNetLMHeadModel", dict(vocab_size=47, d_model=24, n_layer=2, n_head=4, d_inner=37, dropout=0.11,
+         attn_type="uni", clamp_len=3, ff_activation="relu"), "uni"),
     Case("roberta", "RobertaForCausalLM", BERT | dict(is_decoder=True), "decoder"),
     Case("gpt2", "GPT2LMHeadModel", GPT2 | dict(scale_attn_by_inverse_layer_idx=True), "scaled-by-layer"),
     Case("gpt2", "GPT2LMHeadModel", GPT2 | dict(scale_attn_weights=False, n_inner=None), "unscaled"),
@@ -100,6 +115,7 @@ VARIANTS = [
 ABSENT = {
     "PretrainedBartModel": "an old alias of an abstract class",
     "BartPretrainedModel": "an old alias of an abstract class",
+    "XLNetForQuestionAnswering": "its search has tests of its own: test_xlnet.py",
     "BertLayer": "one block, not a network",
     "GPT2Block": "one block, not a network",
 }

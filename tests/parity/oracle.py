@@ -22,6 +22,7 @@ from regard.families.table import Place
 from regard.transformer.block import Block
 from regard.transformer.network import EncoderDecoder, Output
 from regard.transformer.rows import Rows
+from regard.transformer.two_stream import TwoStream
 
 ROWS, LENGTH, TARGET_LENGTH, LABELS = 3, 7, 5, 4
 PAD, END = 1, 2
@@ -75,11 +76,15 @@ def exactly(family, dtype=torch.float64):
         return
     names = [modeling(family), "transformers.modeling_rope_utils"]
     modules = [sys.modules[name] for name in names if name in sys.modules]
+    as_float = Tensor.float
     try:
         for module in modules:
             module.torch = _Float64()
+        if family == "xlnet":  # it makes its waves by .float(); T5 its buckets, which must stay as they are
+            Tensor.float = Tensor.double
         yield
     finally:
+        Tensor.float = as_float
         for module in modules:
             module.torch = torch
 
@@ -172,7 +177,8 @@ def batch(network, seed=1):
         target_size = getattr(design.target.tokens, "vocabulary", vocabulary)
         target = text(LENGTH if whole_row else TARGET_LENGTH, target_size)
         source[:, -1] = END
-    segments = text(LENGTH, embedding.segments, 0) if embedding.segments else None
+    kinds = 3 if isinstance(network, TwoStream) else embedding.segments
+    segments = text(LENGTH, kinds, 0) if kinds else None
     return Batch(source, target, segments)
 
 
@@ -186,7 +192,8 @@ def run_theirs(case, model, given: Batch):
     if "MultipleChoice" in case.architecture:
         inputs = {name: value[None] for name, value in inputs.items()}
     with exactly(case.family, model.dtype):
-        output = model(**inputs, output_hidden_states=True, use_cache=False)
+        once = {"use_mems": False} if case.family == "xlnet" else {"use_cache": False}
+        output = model(**inputs, output_hidden_states=True, **once)
     return _hidden(output), *_scores(output)
 
 
@@ -217,7 +224,7 @@ def run_ours(network, given: Batch, mask=None, **kwargs):
     """What we say: (what each block gives, words, sentence)."""
     seen = []
     handles = [
-        module.register_forward_hook(lambda _, __, x: seen.append(x))
+        module.feedforward_residual.register_forward_hook(lambda _, __, x: seen.append(x))
         for module in network.modules()
         if isinstance(module, Block)
     ]

@@ -268,7 +268,7 @@ def test_saved_again_it_opens_in_transformers(trio, tmp_path):
     marian_sines(again, model)
     with torch.no_grad():
         given = batch(network)
-        check(zip("hws", *[run_theirs(case, m, given)[1:] for m in (model, again)], strict=False), 1e-12)
+        check(zip("hws", *[run_theirs(case, m, given)[1:] for m in (model, again)], strict=False), reading(case))
 
 
 def reopened(case, architecture, folder):
@@ -280,7 +280,7 @@ def reopened(case, architecture, folder):
     assert not info["missing_keys"]
     assert not info["unexpected_keys"]
     assert not info["mismatched_keys"]
-    return model
+    return model.double()  # transformers reads XLNet's cubes in float32, whatever it is asked for
 
 
 def marian_sines(again, model):
@@ -304,4 +304,9 @@ def test_saved_without_its_config_it_opens_too(trio, tmp_path):
     with torch.no_grad():
         given = batch(network)
         theirs, theirs_again = run_theirs(case, model, given)[1:], run_theirs(found, again, given)[1:]
-    check(zip("ws", theirs, theirs_again, strict=True), 1e-12)
+    check(zip("ws", theirs, theirs_again, strict=True), reading(case))
+
+
+def reading(case):
+    """How exactly transformers reads what was saved in float64."""
+    return 1e-6 if case.family == "xlnet" else 1e-12
