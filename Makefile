@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 PYTEST ?= -n 2
 
-.PHONY: demo test style types imports tests format clean
+.PHONY: demo test style types imports tests docs format clean
 
 demo: $(VENV)/installed
 	@$(BIN)/regard demo
@@ -28,6 +28,9 @@ imports: $(VENV)/installed-dev
 tests: $(VENV)/installed-dev
 	@echo "== tests"
 	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q $(PYTEST)
+
+docs: $(VENV)/installed
+	@$(BIN)/python -m regard.families.page
 
 format: $(VENV)/installed-dev
 	@$(BIN)/ruff check --fix .

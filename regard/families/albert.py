@@ -8,7 +8,7 @@ from typing import Any
 
 from regard.families import bert
 from regard.families.bert import POOLER, both, last_bias, sentence, words
-from regard.families.family import Architecture, Family, Theirs, is_tied, labels
+from regard.families.family import Architecture, Family, Story, Theirs, is_tied, labels
 from regard.families.table import Entry
 from regard.transformer.config import EncoderOnly, Groups, Head, Pooler, Pooling, Projection, Span, Tagging, TwoHeads
 
@@ -110,8 +110,13 @@ def rate(theirs: Theirs) -> float:
 
 FAMILY = Family(
     name="albert",
-    year=2019,
-    paper="Lan et al., ALBERT: A Lite BERT for Self-supervised Learning of Language Representations",
+    story=Story(
+        title="ALBERT",
+        year=2019,
+        paper="Lan et al., ALBERT: A Lite BERT for Self-supervised Learning of Language Representations",
+        objective="fill in masked words; sentence order",
+        parent="BERT",
+    ),
     keys=KEYS,
     ignored=dict.fromkeys(
         ["down_scale_factor", "gap_size", "net_structure_type", "num_memory_blocks", "layers_to_keep", "is_decoder"],

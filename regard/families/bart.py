@@ -6,7 +6,7 @@ naming weights is also Marian's.
 
 from typing import Any
 
-from regard.families.family import Architecture, Family, Theirs, activation_name, is_tied, labels, tied
+from regard.families.family import Architecture, Family, Story, Theirs, activation_name, is_tied, labels, tied
 from regard.families.table import AsRow, Entry
 from regard.transformer.config import (
     Activation,
@@ -265,9 +265,14 @@ BIAS = Entry("final_logits_bias", "head.bias", AsRow(), exact=True)
 
 FAMILY = Family(
     name="bart",
-    year=2019,
-    paper="Lewis et al., BART: Denoising Sequence-to-Sequence Pre-training for Natural Language Generation, "
-    "Translation, and Comprehension",
+    story=Story(
+        title="BART",
+        year=2019,
+        paper="Lewis et al., BART: Denoising Sequence-to-Sequence Pre-training for Natural Language Generation, "
+        "Translation, and Comprehension",
+        objective="repair damaged text",
+        parent="Transformer",
+    ),
     keys=KEYS,
     ignored=IGNORED,
     kinds=(EncoderDecoder, DecoderOnly),

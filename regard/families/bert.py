@@ -5,7 +5,7 @@ Post-norm, learned positions, segments, GELU. As `is_decoder` it reads from left
 
 from typing import Any
 
-from regard.families.family import Architecture, Family, Theirs, activation_name, is_tied, labels, tied
+from regard.families.family import Architecture, Family, Story, Theirs, activation_name, is_tied, labels, tied
 from regard.families.table import Entry
 from regard.transformer.config import (
     Activation,
@@ -251,8 +251,13 @@ def weights(design: EncoderOnly | DecoderOnly, last_layer: str | None = "cls.pre
 
 FAMILY = Family(
     name="bert",
-    year=2018,
-    paper="Devlin et al., BERT: Pre-training of Deep Bidirectional Transformers for Language Understanding",
+    story=Story(
+        title="BERT",
+        year=2018,
+        paper="Devlin et al., BERT: Pre-training of Deep Bidirectional Transformers for Language Understanding",
+        objective="fill in masked words; next sentence",
+        parent="Transformer",
+    ),
     keys=KEYS,
     ignored_weights={
         "@embeddings.position_ids": "the numbers 0, 1, 2, …",

@@ -6,7 +6,7 @@ final norm's epsilon can be set; no attention weight is ever dropped out.
 
 from typing import Any
 
-from regard.families.family import Architecture, Family, Theirs, is_tied, labels, tied
+from regard.families.family import Architecture, Family, Story, Theirs, is_tied, labels, tied
 from regard.families.table import Entry
 from regard.transformer.config import (
     Activation,
@@ -136,8 +136,13 @@ WEIGHTS = (
 
 FAMILY = Family(
     name="ctrl",
-    year=2019,
-    paper="Keskar et al., CTRL: A Conditional Transformer Language Model for Controllable Generation",
+    story=Story(
+        title="CTRL",
+        year=2019,
+        paper="Keskar et al., CTRL: A Conditional Transformer Language Model for Controllable Generation",
+        objective="continue the text after a control code",
+        parent="Transformer",
+    ),
     keys=KEYS,
     ignored={
         "attn_pdrop": "never used: attention weights are not dropped out",

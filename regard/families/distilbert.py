@@ -5,7 +5,7 @@ BERT without segments and pooler. Nothing is dropped out after attention.
 
 from typing import Any
 
-from regard.families.family import Architecture, Family, Theirs, activation_name, is_tied, labels, tied
+from regard.families.family import Architecture, Family, Story, Theirs, activation_name, is_tied, labels, tied
 from regard.families.table import Entry
 from regard.transformer.config import (
     Activation,
@@ -164,8 +164,13 @@ CLASSIFIER = (Entry("pre_classifier", "head.transform.dense"), Entry("classifier
 
 FAMILY = Family(
     name="distilbert",
-    year=2019,
-    paper="Sanh et al., DistilBERT, a distilled version of BERT: smaller, faster, cheaper and lighter",
+    story=Story(
+        title="DistilBERT",
+        year=2019,
+        paper="Sanh et al., DistilBERT, a distilled version of BERT: smaller, faster, cheaper and lighter",
+        objective="fill in masked words, taught by BERT",
+        parent="BERT",
+    ),
     keys=KEYS,
     ignored={
         "sinusoidal_pos_embds": "how the table of positions started; it is stored",

@@ -9,7 +9,7 @@ from typing import Any
 
 from regard.families import bert
 from regard.families.bert import dropout
-from regard.families.family import Architecture, Family, Theirs
+from regard.families.family import Architecture, Family, Story, Theirs
 from regard.families.table import Entry
 from regard.transformer.config import (
     Activation,
@@ -99,8 +99,13 @@ WORDS = (
 
 FAMILY = Family(
     name="electra",
-    year=2020,
-    paper="Clark et al., ELECTRA: Pre-training Text Encoders as Discriminators Rather Than Generators",
+    story=Story(
+        title="ELECTRA",
+        year=2020,
+        paper="Clark et al., ELECTRA: Pre-training Text Encoders as Discriminators Rather Than Generators",
+        objective="tell replaced words from real ones",
+        parent="BERT",
+    ),
     keys=KEYS,
     ignored={"summary_proj_to_labels": "the head that it speaks of has its own size"},
     ignored_weights={"@embeddings.position_ids": "the numbers 0, 1, 2, …"},

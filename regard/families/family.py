@@ -146,6 +146,20 @@ class Theirs(Mapping[str, Any]):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Story:
+    """Where a family comes from."""
+
+    title: str
+    """What people call it."""
+    year: int
+    paper: str
+    objective: str
+    """What its networks were first trained to do."""
+    parent: str | None
+    """The title of the family that it was made from."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Architecture:
     """One published class: the family's network with a head on it."""
 
@@ -167,8 +181,8 @@ class Family:
 
     name: str
     """Its name, which is the `model_type` of its configs."""
-    year: int
-    paper: str
+    story: Story
+    """Where it comes from."""
     keys: Mapping[str, Any]
     """The config keys that matter, and what they are where they are left out."""
     ignored: Mapping[str, str] = field(default_factory=dict)

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from regard.families import gpt2
-from regard.families.family import Architecture, ConfigError, Family, Theirs
+from regard.families.family import Architecture, ConfigError, Family, Story, Theirs
 from regard.families.table import Entry, Transposed
 from regard.transformer.config import (
     Activation,
@@ -90,8 +90,13 @@ WEIGHTS = (
 
 FAMILY = Family(
     name="openai-gpt",
-    year=2018,
-    paper="Radford et al., Improving Language Understanding by Generative Pre-Training",
+    story=Story(
+        title="GPT",
+        year=2018,
+        paper="Radford et al., Improving Language Understanding by Generative Pre-Training",
+        objective="continue the text",
+        parent="Transformer",
+    ),
     keys=KEYS,
     ignored={
         "n_ctx": "an older name of n_positions, which is there too",

@@ -5,7 +5,7 @@ Pre-norm with a final norm, learned positions, tanh-GELU; in checkpoints query, 
 
 from typing import Any
 
-from regard.families.family import Architecture, Family, Theirs, activation_name, is_tied, labels, tied
+from regard.families.family import Architecture, Family, Story, Theirs, activation_name, is_tied, labels, tied
 from regard.families.table import Entry, Transposed, TransposedTogether
 from regard.transformer.config import (
     Apart,
@@ -206,8 +206,13 @@ WEIGHTS = (
 
 FAMILY = Family(
     name="gpt2",
-    year=2019,
-    paper="Radford et al., Language Models are Unsupervised Multitask Learners",
+    story=Story(
+        title="GPT-2",
+        year=2019,
+        paper="Radford et al., Language Models are Unsupervised Multitask Learners",
+        objective="continue the text",
+        parent="GPT",
+    ),
     keys=KEYS,
     ignored={
         "n_ctx": "an older name of n_positions, which is there too",

@@ -12,8 +12,17 @@ one, the paper does not say: `band` is a choice, and the first block is dense.
 from dataclasses import replace
 
 from regard.families import gpt2
+from regard.families.family import Story
 from regard.transformer.config import Attention, DecoderOnly
 from regard.transformer.mask import Band
+
+STORY = Story(
+    title="GPT-3",
+    year=2020,
+    paper="Brown et al., Language Models are Few-Shot Learners",
+    objective="continue the text",
+    parent="GPT-2",
+)
 
 SIZES = {
     "gpt3-125m": (12, 768, 12, 64),

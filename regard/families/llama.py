@@ -6,7 +6,17 @@ heads.
 
 from typing import Any
 
-from regard.families.family import Architecture, ConfigError, Family, Theirs, activation_name, is_tied, labels, tied
+from regard.families.family import (
+    Architecture,
+    ConfigError,
+    Family,
+    Story,
+    Theirs,
+    activation_name,
+    is_tied,
+    labels,
+    tied,
+)
 from regard.families.table import Entry
 from regard.transformer.config import (
     Apart,
@@ -217,8 +227,13 @@ STRETCH = dict(
 
 FAMILY = Family(
     name="llama",
-    year=2023,
-    paper="Touvron et al., LLaMA: Open and Efficient Foundation Language Models",
+    story=Story(
+        title="Llama",
+        year=2023,
+        paper="Touvron et al., LLaMA: Open and Efficient Foundation Language Models",
+        objective="continue the text",
+        parent="GPT-2",
+    ),
     keys=KEYS,
     ignored={"pretraining_tp": "how a product was once cut up among machines", "mlp_only": "never used"},
     ignored_weights={

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from regard.families import bart
 from regard.families.bart import BIAS, OUTPUT, words
-from regard.families.family import Architecture, Family, Theirs
+from regard.families.family import Architecture, Family, Story, Theirs
 from regard.transformer import position
 from regard.transformer.config import (
     DecoderOnly,
@@ -111,8 +111,13 @@ def sines(design: EncoderDecoder | DecoderOnly, base: str) -> dict[str, Tensor]:
 
 FAMILY = Family(
     name="marian",
-    year=2018,
-    paper="Junczys-Dowmunt et al., Marian: Fast Neural Machine Translation in C++",
+    story=Story(
+        title="Marian",
+        year=2018,
+        paper="Junczys-Dowmunt et al., Marian: Fast Neural Machine Translation in C++",
+        objective="translate",
+        parent="Transformer",
+    ),
     keys=KEYS,
     ignored=bart.IGNORED,
     ignored_weights={

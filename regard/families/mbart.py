@@ -8,7 +8,7 @@ from typing import Any
 
 from regard.families import bart
 from regard.families.bart import BIAS, NORM, OUTPUT
-from regard.families.family import Architecture, Family, Theirs
+from regard.families.family import Architecture, Family, Story, Theirs
 from regard.families.table import Entry
 from regard.transformer.config import DecoderOnly, EncoderDecoder, Head, NormOrder, OutputBias, Span, Stack
 
@@ -56,8 +56,13 @@ def weights(design: EncoderDecoder | DecoderOnly) -> tuple[Entry, ...]:
 
 FAMILY = Family(
     name="mbart",
-    year=2020,
-    paper="Liu et al., Multilingual Denoising Pre-training for Neural Machine Translation",
+    story=Story(
+        title="mBART",
+        year=2020,
+        paper="Liu et al., Multilingual Denoising Pre-training for Neural Machine Translation",
+        objective="repair damaged text in many languages",
+        parent="BART",
+    ),
     keys=KEYS,
     ignored={
         **bart.IGNORED,

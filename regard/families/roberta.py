@@ -8,7 +8,7 @@ from typing import Any
 
 from regard.families import bert
 from regard.families.bert import POOLER, dropout
-from regard.families.family import Architecture, ConfigError, Family, Theirs
+from regard.families.family import Architecture, ConfigError, Family, Story, Theirs
 from regard.families.table import Entry
 from regard.transformer.config import (
     Activation,
@@ -71,8 +71,13 @@ WORDS = (
 
 FAMILY = Family(
     name="roberta",
-    year=2019,
-    paper="Liu et al., RoBERTa: A Robustly Optimized BERT Pretraining Approach",
+    story=Story(
+        title="RoBERTa",
+        year=2019,
+        paper="Liu et al., RoBERTa: A Robustly Optimized BERT Pretraining Approach",
+        objective="fill in masked words",
+        parent="BERT",
+    ),
     keys=KEYS,
     ignored_weights={
         **bert.FAMILY.ignored_weights,

@@ -7,7 +7,7 @@ distances, shared by all blocks of a stack. 1.1 gates its feed-forward layer and
 from typing import Any
 
 from regard.families.bart import CLASSIFIER
-from regard.families.family import Architecture, Family, Theirs, activation_name, is_tied, labels
+from regard.families.family import Architecture, Family, Story, Theirs, activation_name, is_tied, labels
 from regard.families.table import Entry
 from regard.transformer.config import (
     Activation,
@@ -257,8 +257,13 @@ def sizes(one_point_one: bool = False, **keys: Any) -> dict[str, Any]:
 
 FAMILY = Family(
     name="t5",
-    year=2019,
-    paper="Raffel et al., Exploring the Limits of Transfer Learning with a Unified Text-to-Text Transformer",
+    story=Story(
+        title="T5",
+        year=2019,
+        paper="Raffel et al., Exploring the Limits of Transfer Learning with a Unified Text-to-Text Transformer",
+        objective="fill in missing spans, as text",
+        parent="Transformer",
+    ),
     keys=KEYS,
     ignored={
         "dense_act_fn": "follows from feed_forward_proj",

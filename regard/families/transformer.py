@@ -6,8 +6,17 @@ ReLU, embeddings scaled by the root of the model's size and shared by source, ta
 
 from dataclasses import replace
 
+from regard.families.family import Story
 from regard.families.marian import FAMILY as MARIAN
 from regard.transformer.config import EncoderDecoder, Glorot
+
+STORY = Story(
+    title="Transformer",
+    year=2017,
+    paper="Vaswani et al., Attention Is All You Need",
+    objective="translate",
+    parent=None,
+)
 
 PRESETS = {
     "transformer-base": {"d_model": 512, "heads": 8, "inner": 2048, "dropout": 0.1},

@@ -6,7 +6,7 @@ gives log-probabilities. The current release of transformers no longer has it; t
 
 from typing import Any
 
-from regard.families.family import Architecture, ConfigError, Family, Theirs, labels
+from regard.families.family import Architecture, ConfigError, Family, Story, Theirs, labels
 from regard.families.table import Entry, Together
 from regard.transformer.config import (
     Activation,
@@ -192,8 +192,13 @@ WORDS = (
 
 FAMILY = Family(
     name="transfo-xl",
-    year=2019,
-    paper="Dai et al., Transformer-XL: Attentive Language Models Beyond a Fixed-Length Context",
+    story=Story(
+        title="Transformer-XL",
+        year=2019,
+        paper="Dai et al., Transformer-XL: Attentive Language Models Beyond a Fixed-Length Context",
+        objective="continue the text over segments",
+        parent="Transformer",
+    ),
     keys=KEYS,
     ignored={
         **dict.fromkeys(["adaptive", "tie_weight", "n_token"], "never used"),

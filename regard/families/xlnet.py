@@ -6,7 +6,17 @@ cubes, one axis for the heads.
 
 from typing import Any
 
-from regard.families.family import Architecture, ConfigError, Family, Theirs, activation_name, is_tied, labels, tied
+from regard.families.family import (
+    Architecture,
+    ConfigError,
+    Family,
+    Story,
+    Theirs,
+    activation_name,
+    is_tied,
+    labels,
+    tied,
+)
 from regard.families.table import AsRow, Entry, OfHeads, PerHead
 from regard.transformer.config import (
     AnswerSearch,
@@ -210,8 +220,13 @@ SEARCH = (
 
 FAMILY = Family(
     name="xlnet",
-    year=2019,
-    paper="Yang et al., XLNet: Generalized Autoregressive Pretraining for Language Understanding",
+    story=Story(
+        title="XLNet",
+        year=2019,
+        paper="Yang et al., XLNet: Generalized Autoregressive Pretraining for Language Understanding",
+        objective="guess the words in any order",
+        parent="Transformer-XL",
+    ),
     keys=KEYS,
     ignored={
         **dict.fromkeys(["use_mems_eval", "use_mems_train"], "for whoever calls: a memory is used when it is given"),
