@@ -14,7 +14,7 @@ from regard.checkpoint import load as checkpoint
 from regard.checkpoint.load import AnyNetwork
 from regard.checkpoint.report import Report
 from regard.checkpoint.save import save
-from regard.transformer.tree import render, tree
+from regard.transformer.describe import render, tree
 
 
 @dataclass(frozen=True)

@@ -23,9 +23,9 @@ def demo(
     from regard.checkpoint.load import load
     from regard.checkpoint.save import save
     from regard.families.transformer import transformer_2017
+    from regard.transformer.describe import render, tree
     from regard.transformer.network import EncoderDecoder, build
-    from regard.transformer.tree import render, tree
-    from regard.transformer.watch import watch
+    from regard.transformer.watching import watch
 
     network = build(transformer_2017(vocabulary=100, layers=(2, 2), model_dim=64, heads=4, length=64), seed=1).eval()
     assert isinstance(network, EncoderDecoder)

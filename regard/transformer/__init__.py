@@ -1,5 +1,6 @@
 """The architecture. Read it in this order: config, embedding, position, rows, mask, kernels, attention, feedforward,
-normalization, residual, block, stack, head, network; then cache, initialization, watch and tree.
+normalization, residual, block, stack, head, network; then cache, initialization, watching and describe. relative,
+adaptive and two_stream are what Transformer-XL and XLNet need besides.
 """
 
 from regard.lazy import attach
@@ -10,9 +11,9 @@ __getattr__, __dir__, __all__ = attach(
         "Cache": "regard.transformer.cache",
         "Rows": "regard.transformer.rows",
         "build": "regard.transformer.network",
-        "count": "regard.transformer.tree",
-        "render": "regard.transformer.tree",
-        "tree": "regard.transformer.tree",
-        "watch": "regard.transformer.watch",
+        "count": "regard.transformer.describe",
+        "render": "regard.transformer.describe",
+        "tree": "regard.transformer.describe",
+        "watch": "regard.transformer.watching",
     },
 )

@@ -1,8 +1,8 @@
 """What a network is made of, said as data.
 
 Every choice in which the published Transformers differ is a value here: a frozen dataclass or an enum. A network is
-built from such a value (`network.build`), counted from it without allocating anything (`tree.count`), and written to
-JSON and read back from it without loss (`to_json`, `from_json`).
+built from such a value (`network.build`), counted from it without allocating anything (`describe.count`), and written
+to JSON and read back from it without loss (`to_json`, `from_json`).
 
     EncoderOnly     = Embedding -> Stack ----------------------------------> Head     BERT
     DecoderOnly     = Embedding -> Stack (causal) -------------------------> Head     GPT-2, Llama

@@ -1,7 +1,7 @@
 """The equation of attention, as it is written and as it is computed.
 
 `attention` is the definition. `fused` gives the same numbers from torch's fused kernel. `Kernel` is the part of a
-network that chooses between them; whoever wants to see the weights watches it (`watch.py`).
+network that chooses between them; whoever wants to see the weights watches it (`watching.py`).
 """
 
 import torch
