@@ -24,6 +24,7 @@ from regard.families.registry import FAMILIES
 from regard.families.table import Place, Same, places
 from regard.transformer import config, network
 from regard.transformer.config import LanguageModel, TwoHeads, Weights
+from regard.transformer.config_json import from_json
 from regard.transformer.initialization import initialize
 from regard.transformer.network import DecoderOnly, EncoderDecoder, EncoderOnly
 from regard.transformer.two_stream import TwoStream
@@ -94,7 +95,7 @@ def _config(folder: Path) -> dict[str, Any]:
 
 def _native(values: Mapping[str, Any], folder: Path) -> config.Network:
     try:
-        design: config.Network = config.from_json(values.get("network"))
+        design: config.Network = from_json(values.get("network"))
     except ValueError as error:
         raise CheckpointError(f"{folder / CONFIG}: {error}") from None
     return design

@@ -19,6 +19,7 @@ from regard.families.family import ConfigError, alike
 from regard.families.registry import FAMILIES
 from regard.families.table import places
 from regard.transformer import config
+from regard.transformer.config_json import to_json
 
 
 def save(
@@ -42,7 +43,7 @@ def save(
     if dtype is not None:
         tensors = {name: tensor.to(dtype) for name, tensor in tensors.items()}
     if values is None:
-        values = {"model_type": NATIVE, "network": config.to_json(network.config)}
+        values = {"model_type": NATIVE, "network": to_json(network.config)}
     stored = next(iter(tensors.values())).dtype
     if dtype is not None or "torch_dtype" not in values:
         values = {**values, "torch_dtype" if "torch_dtype" in values else "dtype": str(stored).removeprefix("torch.")}

@@ -49,7 +49,7 @@ def _of_preset(name: str) -> config.Network:
 
 
 def _print(design: config.Network, as_json: bool) -> None:
-    from regard.transformer.config import to_json
+    from regard.transformer.config_json import to_json
     from regard.transformer.describe import count, render, tree
 
     if as_json:

@@ -1,0 +1,67 @@
+"""Configs as JSON, and back without loss."""
+
+import enum
+import types
+import typing
+from dataclasses import fields, is_dataclass
+from typing import Any, Union, get_args, get_origin, get_type_hints
+
+from regard.transformer import config
+
+
+def to_json(value: Any) -> Any:
+    """A config as plain JSON values; each dataclass says its kind, so that `from_json` can tell them apart."""
+    if is_dataclass(value) and not isinstance(value, type):
+        return {"kind": type(value).__name__} | {f.name: to_json(getattr(value, f.name)) for f in fields(value)}
+    if isinstance(value, enum.Enum):
+        return value.value
+    if isinstance(value, tuple):
+        return [to_json(item) for item in value]
+    return value
+
+
+def from_json(value: Any, kind: Any = config.Network, where: str = "network") -> Any:
+    """The config that `to_json` wrote. An unknown kind, a missing field or a wrong type is an error that says where."""
+    if get_origin(kind) in (Union, types.UnionType):
+        return _from_union(value, get_args(kind), where)
+    if is_dataclass(kind):
+        return _from_fields(value, typing.cast(type, kind), where)
+    if get_origin(kind) is tuple:
+        if not isinstance(value, list):
+            raise ValueError(f"{where}: expected a list, found {value!r}")
+        return tuple(from_json(item, get_args(kind)[0], f"{where}[{i}]") for i, item in enumerate(value))
+    if isinstance(kind, type) and issubclass(kind, enum.Enum):
+        try:
+            return kind(value)
+        except ValueError:
+            raise ValueError(f"{where}: expected one of {[e.value for e in kind]}, found {value!r}") from None
+    if kind is float and type(value) is int:
+        return float(value)
+    if type(value) is not (type(None) if kind is None else kind):
+        raise ValueError(f"{where}: expected {getattr(kind, '__name__', kind)}, found {value!r}")
+    return value
+
+
+def _from_union(value: Any, kinds: tuple[Any, ...], where: str) -> Any:
+    if isinstance(value, dict):
+        named = {k.__name__: k for k in kinds if isinstance(k, type) and is_dataclass(k)}
+        if value.get("kind") not in named:
+            raise ValueError(f"{where}: expected one of {sorted(named)} as `kind`, found {value.get('kind')!r}")
+        return from_json(value, named[value["kind"]], where)
+    if value is None and type(None) in kinds:
+        return None
+    plain = [k for k in kinds if k is not type(None) and not is_dataclass(k)]
+    if not plain:
+        raise ValueError(f"{where}: expected one of {[k.__name__ for k in kinds]}, found {value!r}")
+    return from_json(value, plain[0], where)
+
+
+def _from_fields(value: Any, kind: type, where: str) -> Any:
+    if not isinstance(value, dict) or value.get("kind") != kind.__name__:
+        raise ValueError(f"{where}: expected an object of kind {kind.__name__}, found {value!r}")
+    hints = get_type_hints(kind)
+    given = set(value) - {"kind"}
+    if given != set(hints):
+        missing, unknown = sorted(set(hints) - given), sorted(given - set(hints))
+        raise ValueError(f"{where} ({kind.__name__}): missing fields {missing}, unknown fields {unknown}")
+    return kind(**{name: from_json(value[name], hint, f"{where}.{name}") for name, hint in hints.items()})
