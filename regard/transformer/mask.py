@@ -32,7 +32,7 @@ class Triangle:
     """The commonest dense mask, not written out: queries and keys are the same tokens, each sees up to itself."""
 
 
-Visible = Bool[Tensor, "#rows #heads query key"] | Triangle | None
+Visible = Bool[Tensor, "#rows #heads #query #key"] | Triangle | None
 """What a mask becomes for one batch: a tensor, the triangle, or None where everything is seen."""
 
 

@@ -81,6 +81,9 @@ class Entered:
 def enter(tokens: TokenIds, mask: AnyMask, rows: Rows | None, cache: Cache | Memory | None = None) -> Entered:
     """Take the padding out of a batch."""
     starts = cache.lengths if cache is not None and cache.lengths else None
+    batch = len(tokens) if tokens.ndim == 2 else rows.batch if rows else 0
+    if starts is not None and len(starts) != batch:
+        raise ValueError(f"the cache holds {len(starts)} rows, but the batch has {batch}")
     real, rest = take_out_padding(Padding(mask) if isinstance(mask, Tensor) else mask or Everything())
     if tokens.ndim == 1:
         if rows is None or rows.tokens != len(tokens):

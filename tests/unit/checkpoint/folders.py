@@ -1,42 +1,60 @@
 """Small checkpoints to load, damage and compare: every size its own, every parameter random."""
 
+import copy
+import functools
 import json
+import struct
+import tempfile
 from pathlib import Path
 
+import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
+from regard.checkpoint.files import CheckpointError
+from regard.checkpoint.load import load
 from regard.checkpoint.report import Origin
 from regard.checkpoint.save import save
+from regard.families.family import Theirs
 from regard.families.registry import FAMILIES
+from regard.transformer.config import LanguageModel
 from regard.transformer.network import build
 
-SIZES = {
-    "bert": dict(
-        vocab_size=47, hidden_size=24, num_hidden_layers=2, num_attention_heads=4, intermediate_size=37,
-        max_position_embeddings=19, type_vocab_size=3,
-    ),
-    "gpt2": dict(vocab_size=47, n_embd=24, n_layer=2, n_head=4, n_inner=37, n_positions=19),
-    "bart": dict(
-        vocab_size=47, d_model=24, encoder_layers=1, decoder_layers=2, encoder_attention_heads=4,
-        decoder_attention_heads=6, encoder_ffn_dim=37, decoder_ffn_dim=41, max_position_embeddings=19,
-    ),
-    "t5": dict(
-        vocab_size=47, d_model=24, d_kv=5, d_ff=37, num_layers=1, num_decoder_layers=2, num_heads=4,
-        relative_attention_num_buckets=6, relative_attention_max_distance=5,
-    ),
-    "marian": dict(
-        vocab_size=47, d_model=24, encoder_layers=1, decoder_layers=2, encoder_attention_heads=4,
-        decoder_attention_heads=6, encoder_ffn_dim=37, decoder_ffn_dim=41, max_position_embeddings=19, pad_token_id=46,
-        scale_embedding=True,
-    ),
-    "llama": dict(
-        vocab_size=47, hidden_size=24, intermediate_size=37, num_hidden_layers=2, num_attention_heads=4,
-        num_key_value_heads=2, max_position_embeddings=19,
-    ),
-}  # fmt: skip
+SMALL = dict(
+    vocab_size=47,
+    **dict.fromkeys(["hidden_size", "n_embd", "d_model", "dim"], 24),
+    **dict.fromkeys(["num_hidden_layers", "n_layer", "n_layers", "decoder_layers", "num_decoder_layers"], 2),
+    **dict.fromkeys(["encoder_layers", "num_layers"], 1),
+    **dict.fromkeys(["num_attention_heads", "n_head", "n_heads", "num_heads", "encoder_attention_heads"], 4),
+    **dict.fromkeys(["intermediate_size", "n_inner", "dff", "d_ff", "hidden_dim", "encoder_ffn_dim"], 37),
+    **dict(decoder_attention_heads=6, num_key_value_heads=2, decoder_ffn_dim=41, d_kv=5, type_vocab_size=3),
+    **dict.fromkeys(["max_position_embeddings", "n_positions"], 19),
+    **dict(relative_attention_num_buckets=6, relative_attention_max_distance=5),
+)
+"""The sizes of all families, under all their names: small, and different where they mean different things."""
+
+
+def small(family):
+    """A small config of a family."""
+    sizes = {key: size for key, size in SMALL.items() if key in family.keys}
+    return sizes | ({} if family.keys["pad_token_id"] is None else {"pad_token_id": 1})
+
+
+LAYERS = [key for key in SMALL if "layer" in key]
+
+
+def one_block(architecture):
+    """The keys that make the stacks of a class as short as can be."""
+    return {key: 1 for key in LAYERS if key in family_of(architecture).keys}
+
 
 ARCHITECTURES = [name for family in FAMILIES.values() for name in family.architectures]
+
+
+def with_words(family):
+    """The first class of a family that scores words."""
+    heads = {name: kind.head(Theirs(small(family), family)) for name, kind in family.architectures.items()}
+    return next(name for name, head in heads.items() if isinstance(head, LanguageModel))
 
 
 def family_of(architecture):
@@ -54,16 +72,35 @@ def random_network(design, seed=0, dtype=torch.float32):
 
 
 def network_of(architecture, seed=0, dtype=torch.float32, **keys):
+    """The network that `write_folder` writes."""
+    return copy.deepcopy(_network(architecture, seed, dtype, tuple(keys.items())))
+
+
+@functools.cache
+def _network(architecture, seed, dtype, keys):
     family = family_of(architecture)
-    return random_network(family.read({**SIZES[family.name], **keys}, architecture)[0], seed, dtype)
+    return random_network(family.read({**small(family), **dict(keys)}, architecture)[0], seed, dtype)
 
 
 def write_folder(folder: Path, architecture="BertForMaskedLM", seed=0, dtype=torch.float32, **keys) -> Path:
     """A checkpoint of this class in its family's layout; `keys` change its config."""
-    family = family_of(architecture)
-    values = {"architectures": [architecture], "model_type": family.name, **SIZES[family.name], **keys}
-    save(network_of(architecture, seed, dtype, **keys), folder, origin=Origin(family.name, architecture, values))
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, content in _files(architecture, seed, dtype, tuple(keys.items())).items():
+        (folder / name).write_bytes(content)
     return folder
+
+
+@functools.cache
+def _files(architecture, seed, dtype, keys):
+    family = family_of(architecture)
+    values = {"architectures": [architecture], "model_type": family.name, **small(family), **dict(keys)}
+    with tempfile.TemporaryDirectory() as folder:
+        save(_network(architecture, seed, dtype, keys), folder, origin=Origin(family.name, architecture, values))
+        return {path.name: path.read_bytes() for path in Path(folder).iterdir()}
+
+
+def config(folder):
+    return json.loads((folder / "config.json").read_text())
 
 
 def write_config(folder, values):
@@ -74,19 +111,45 @@ def change_config(folder, **keys):
     write_config(folder, {**config(folder), **keys})
 
 
-def config(folder):
-    return json.loads((folder / "config.json").read_text())
-
-
 def weights(folder):
-    return load_file(folder / "model.safetensors")
+    return {name: tensor.clone() for name, tensor in load_file(folder / "model.safetensors").items()}
 
 
-def change_weights(folder, change):
-    """Rewrite the tensors of a folder: `change` gets the dictionary and alters it, or returns another."""
-    tensors = {name: tensor.clone() for name, tensor in weights(folder).items()}
-    changed = change(tensors)
-    save_file(tensors if changed is None else changed, folder / "model.safetensors")
+def write_weights(folder, tensors):
+    # A new file, never the old one written over: whoever has loaded the old one still reads it.
+    (folder / "model.safetensors").unlink(missing_ok=True)
+    save_file({name: tensor.clone().contiguous() for name, tensor in tensors.items()}, folder / "model.safetensors")
+
+
+def write_bytes(path, content):
+    path.unlink(missing_ok=True)
+    path.write_bytes(content)
+
+
+def write_raw(folder, header, data):
+    """A safetensors file with this header, right or wrong."""
+    text = json.dumps(header).encode()
+    write_bytes(folder / "model.safetensors", struct.pack("<Q", len(text)) + text + data)
+
+
+def write_pickle(folder, value, **options):
+    """An old `pytorch_model.bin` instead of the safetensors file."""
+    (folder / "model.safetensors").unlink(missing_ok=True)
+    torch.save(value, folder / "pytorch_model.bin", **options)
+
+
+def refusal(folder, **options):
+    """What the error says that loading this folder gives, with FOLDER for the folder's own path."""
+    with pytest.raises(CheckpointError) as caught:
+        load(folder, **options)
+    return str(caught.value).replace(str(folder), "FOLDER")
+
+
+def says(message, *parts):
+    """Whether a message has all these parts."""
+    missing = [str(part) for part in parts if str(part) not in message]
+    assert not missing, f"the message lacks {missing}: {message}"
+    return True
 
 
 def same(one, other):
@@ -104,5 +167,5 @@ def equal_bits(one, other):
 
 
 def bits(tensor):
-    kind = {2: torch.int16, 4: torch.int32, 8: torch.int64}[tensor.element_size()]
+    kind = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[tensor.element_size()]
     return tensor.detach().contiguous().view(kind)

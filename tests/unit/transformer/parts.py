@@ -1,10 +1,11 @@
 """Small random networks. All sizes differ, so that no two axes can be mistaken for each other."""
 
 import contextlib
+import functools
 from dataclasses import replace
 
 import torch
-from hypothesis import settings
+from hypothesis import Phase, settings
 from torch.nn import functional
 
 from regard.transformer import config, network
@@ -14,10 +15,17 @@ from regard.transformer.rows import Rows
 
 MODEL, VOCABULARY, SEGMENTS, ROOM = 10, 23, 3, 40
 
-few = settings(max_examples=12, deadline=None, derandomize=True)
-many = settings(max_examples=60, deadline=None, derandomize=True)
 
-ATTENTION = config.Attention(heads=4, key_value_heads=2, head_dim=6, scale=0.37, bias=True, output_bias=True)
+def examples(count):
+    """So many random examples, the same in every run. To look for a smaller failing one would take minutes."""
+    return settings(max_examples=count, deadline=None, derandomize=True, phases=[Phase.generate])
+
+
+few, many = examples(12), examples(60)
+
+ATTENTION = config.Attention(
+    heads=4, key_value_heads=2, head_dim=6, scale=0.37, bias=True, output_bias=True, position=None
+)
 DENSE = config.Dense(dim=7, activation=Activation.GELU, bias=True)
 GATED = config.Gated(dim=7, activation=Activation.SILU, bias=True)
 LAYER_NORM = config.LayerNorm(epsilon=1e-3)
@@ -31,7 +39,15 @@ BLOCK = config.Block(
     mask=Everything(),
 )
 CROSS = replace(BLOCK, cross_attention=replace(ATTENTION, key_value_heads=1, head_dim=5), feedforward=GATED)
-STACK = config.Stack(layers=2, blocks=(BLOCK,), mask=Everything(), position=None, final_norm=RMS_NORM)
+STACK = config.Stack(
+    layers=2,
+    sharing=config.Apart(),
+    blocks=(BLOCK,),
+    mask=Everything(),
+    position=None,
+    memory=None,
+    final_norm=RMS_NORM,
+)
 EMBEDDING = config.Embedding(
     tokens=config.Tokens(vocabulary=VOCABULARY, padding=0),
     dim=MODEL,
@@ -39,6 +55,7 @@ EMBEDDING = config.Embedding(
     segments=0,
     position=None,
     norm=None,
+    projection=None,
 )
 WORDS = config.LanguageModel(
     vocabulary=VOCABULARY, transform=None, scale=0.7, weights=Weights.TIED, bias=OutputBias.LEARNT
@@ -110,6 +127,12 @@ def made(design, seed=0):
     return randomized(network.build(design, dtype=torch.float64), seed).eval()
 
 
+@functools.cache
+def shared(design):
+    """The same, made once for all tests that do not change it."""
+    return made(design)
+
+
 def randomized(module, seed=0):
     """Norm weights around one, everything else around zero, nothing exactly there."""
     generator = torch.Generator().manual_seed(seed)
@@ -142,6 +165,11 @@ def packed(rows):
 
 def close(one, other, tolerance=1e-9):
     torch.testing.assert_close(one, other, rtol=tolerance, atol=tolerance)
+
+
+def apart(one, other):
+    """The largest difference in each vector."""
+    return (one - other).detach().abs().amax(dim=-1)
 
 
 def gradients(output, inputs):

@@ -115,29 +115,29 @@ class Plain:
 
     def stacked(self, design, module, x, seen=None, source=None):
         own = dense(design.mask, len(x)) if seen is None else dense(design.mask, len(x)) & seen
+        position = self.positioned(design, module, len(x))
         for layer in range(design.layers):
             kind, block = design.blocks[layer % len(design.blocks)], module.blocks[layer]
-            x = self.blocked(kind, block, x, own & dense(kind.mask, len(x)), source, (design, module))
+            x = self.blocked(kind, block, x, own & dense(kind.mask, len(x)), source, *position)
         if design.final_norm is not None:
             x = normalized(design.final_norm, module.final_norm, x)
         return self.dropped(x, design.final_dropout)
 
-    def blocked(self, design, block, x, seen, source=None, stack=None):
-        def connected(x, residual, rate, sublayer):
-            return self.connected(design, residual, x, sublayer, rate)
+    def blocked(self, design, block, x, seen, source=None, turn=None, bias=None):
+        def own(x):
+            return self.attended(design.attention, block.attention, x, x, seen, turn, bias)
 
-        one, across, two = design.attention, design.cross_attention, design.feedforward
-        x = connected(
-            x, block.attention_residual, one.output_dropout, lambda x: self.attended(one, block.attention, x, x, seen, stack)
-        )
+        def across(x):
+            return self.attended(design.cross_attention, block.cross_attention, x, source)
+
+        def fed(x):
+            return self.fed(design.feedforward, block.feedforward, x)
+
+        x = self.connected(design, block.attention_residual, x, own, design.attention.output_dropout)
         if source is not None:
-            x = connected(
-                x,
-                block.cross_attention_residual,
-                across.output_dropout,
-                lambda x: self.attended(across, block.cross_attention, x, source),
-            )
-        return connected(x, block.feedforward_residual, two.output_dropout, lambda x: self.fed(two, block.feedforward, x))
+            rate = design.cross_attention.output_dropout
+            x = self.connected(design, block.cross_attention_residual, x, across, rate)
+        return self.connected(design, block.feedforward_residual, x, fed, design.feedforward.output_dropout)
 
     def connected(self, design, residual, x, sublayer, rate):
         match design.order:
@@ -149,39 +149,42 @@ class Plain:
                 said = sublayer(normalized(design.norm, residual.norm, x))
                 return x + self.dropped(normalized(design.norm, residual.output_norm, said), rate)
 
-    def attended(self, design, module, x, y, seen=None, stack=None):
+    def attended(self, design, module, x, y, seen=None, turn=None, bias=None):
         """Queries from x, keys and values from y."""
-        weights = self.weights(design, module, x, y, seen, stack)
+        weights = self.weights(design, module, x, y, seen, turn, bias)
         value = through(module.project.value, y).unflatten(-1, (-1, design.head_dim))
         group = design.heads // design.key_value_heads
         heads = [self.dropped(weights[h], design.dropout) @ value[:, h // group] for h in range(design.heads)]
         return through(module.output, torch.cat(heads, dim=-1))
 
-    def weights(self, design, module, x, y, seen=None, stack=None):
+    def weights(self, design, module, x, y, seen=None, turn=None, bias=None):
         """How much each query of x attends to each key of y: heads × query × key."""
         query = through(module.project.query, x).unflatten(-1, (-1, design.head_dim))
         key = through(module.project.key, y).unflatten(-1, (-1, design.head_dim))
-        bias = torch.zeros(design.heads, len(x), len(y), dtype=x.dtype)
-        if stack is not None:
-            query, key, bias = self.positioned(*stack, query, key, bias)
+        if turn is not None:
+            query, key = turn(query), turn(key)
         group = design.heads // design.key_value_heads
-        scores = torch.stack([query[:, h] @ key[:, h // group].T for h in range(design.heads)]) * design.scale + bias
-        size = torch.exp(scores) if seen is None else torch.exp(scores) * seen
+        scores = torch.stack([query[:, h] @ key[:, h // group].T for h in range(design.heads)]) * design.scale
+        size = torch.exp(scores if bias is None else scores + bias)
+        size = size if seen is None else size * seen
         total = size.sum(-1, keepdim=True)
         return size / torch.where(total > 0, total, 1)
 
-    def positioned(self, design, module, query, key, bias):
-        distance = torch.arange(len(key)) - torch.arange(len(query))[:, None]
+    def positioned(self, design, module, length):
+        """What turns queries and keys, and what is added to their scores."""
+        distance = torch.arange(length) - torch.arange(length)[:, None]
         match design.position:
             case config.Rotary(base=base, stretch=None):
-                return turned(query, base), turned(key, base), bias
+                return lambda x: turned(x, base), None
             case config.RelativeBuckets():
-                return query, key, module.position.weight[module.position.bucket(distance)].permute(2, 0, 1)
+                return None, module.position.weight[module.position.bucket(distance)].permute(2, 0, 1)
             case config.ALiBi():
-                heads = query.shape[1]
+                heads = design.blocks[0].attention.heads
+                assert heads & (heads - 1) == 0, "the paper's formula is for powers of two"
                 slopes = torch.tensor([2 ** (-8 * (head + 1) / heads) for head in range(heads)], dtype=torch.float64)
-                return query, key, -slopes[:, None, None] * distance.abs()
-        return query, key, bias
+                return None, -slopes[:, None, None] * distance.abs()
+            case None:
+                return None, None
 
     def fed(self, design, module, x):
         inner = through(module.up, x)

@@ -66,7 +66,9 @@ def either(one, other):
 
 
 def combined(parts):
-    return st.recursive(parts, lambda inner: st.builds(both, inner, inner) | st.builds(either, inner, inner), max_leaves=5)
+    return st.recursive(
+        parts, lambda inner: st.builds(both, inner, inner) | st.builds(either, inner, inner), max_leaves=5
+    )
 
 
 def written_out(mask, rows, query, key):
@@ -80,7 +82,9 @@ def written_out(mask, rows, query, key):
 def by_loop(rule, rows, query, key):
     count = rows.stop - rows.start
     query, key = query.expand(count, -1).tolist(), key.expand(count, -1).tolist()
-    return torch.tensor([[[rule(row, q, k) for k in key[i]] for q in query[i]] for i, row in enumerate(range(BATCH)[rows])])
+    return torch.tensor(
+        [[[rule(row, q, k) for k in key[i]] for q in query[i]] for i, row in enumerate(range(BATCH)[rows])]
+    )
 
 
 @given(mask_and_rule=combined(leaves), rows=st.sampled_from([slice(0, 3), slice(1, 3), slice(2, 3)]), seed=seeds,
@@ -151,7 +155,12 @@ def test_padding_is_taken_out_of_any_nest_of_and(parts):
 
 def test_padding_under_or_is_an_error_at_any_depth():
     mask = Padding(chances(BATCH, LENGTH))
-    for wrong in (mask | Causal(), Causal() | mask, (Causal() & mask) | Window(1), Causal() & (Window(1) | (mask & Band(2)))):
+    for wrong in (
+        mask | Causal(),
+        Causal() | mask,
+        (Causal() & mask) | Window(1),
+        Causal() & (Window(1) | (mask & Band(2))),
+    ):
         with pytest.raises(ValueError, match=r"combines with other masks by &, not by \|"):
             take_out_padding(wrong)
 

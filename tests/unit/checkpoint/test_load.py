@@ -1,0 +1,331 @@
+"""From other people's files to a network: whatever they are called, however they are cut up, every bit arrives."""
+
+import pytest
+import torch
+from safetensors.torch import save_file
+from unit.checkpoint.folders import (
+    change_config,
+    equal_bits,
+    network_of,
+    same,
+    says,
+    weights,
+    write_bytes,
+    write_folder,
+    write_raw,
+    write_weights,
+)
+
+from regard.checkpoint.files import write_tensors
+from regard.checkpoint.load import load
+from regard.checkpoint.report import Fate
+from regard.checkpoint.save import save
+from regard.transformer.config import Weights
+
+ONE_BLOCK = dict(num_hidden_layers=1)
+
+
+def parameters(network):
+    return {name: value.detach() for name, value in network.named_parameters()}
+
+
+def test_a_network_is_ready_for_use(tmp_path):
+    network, report = load(write_folder(tmp_path))
+    assert same(network, network_of("BertForMaskedLM"))
+    assert not network.training
+    assert all(value.is_leaf and value.requires_grad and not value.is_meta for value in network.parameters())
+    assert not report.new
+
+
+def test_a_network_is_put_where_it_is_asked(tmp_path):
+    network, _ = load(str(write_folder(tmp_path, **ONE_BLOCK)), device="meta", dtype=torch.float16)
+    assert all(value.is_meta and value.dtype == torch.float16 for value in network.parameters())
+
+
+def test_shards(tmp_path):
+    folder = write_folder(tmp_path)
+    write_tensors(folder, weights(folder), shard_bytes=5000)
+    assert not (folder / "model.safetensors").exists()
+    assert len(list(folder.glob("model-*-of-*.safetensors"))) > 5
+    assert same(load(folder)[0], network_of("BertForMaskedLM"))
+
+
+def test_shards_too_small_for_any_tensor_hold_one_each(tmp_path):
+    folder = write_folder(tmp_path, **ONE_BLOCK)
+    write_tensors(folder, weights(folder), shard_bytes=1)
+    assert len(list(folder.glob("model-*-of-*.safetensors"))) == 26
+    assert same(load(folder)[0], network_of("BertForMaskedLM", **ONE_BLOCK))
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
+def test_the_type_is_kept(tmp_path, dtype):
+    network, report = load(write_folder(tmp_path, dtype=dtype, **ONE_BLOCK))
+    assert same(network, network_of("BertForMaskedLM", dtype=dtype, **ONE_BLOCK))
+    assert not report.notes
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
+def test_the_type_is_changed_when_asked(tmp_path, dtype):
+    network, _ = load(write_folder(tmp_path, "GPT2LMHeadModel", n_layer=1), dtype=dtype)
+    assert same(network, network_of("GPT2LMHeadModel", n_layer=1).to(dtype))
+
+
+def mixed(folder, *dtypes):
+    tensors = weights(folder)
+    write_weights(folder, {name: t.to(dtypes[i % len(dtypes)]) for i, (name, t) in enumerate(tensors.items())})
+    return weights(folder)
+
+
+def test_of_several_types_the_widest_holds_all_numbers(tmp_path):
+    folder = write_folder(tmp_path, **ONE_BLOCK)
+    theirs = mixed(folder, torch.float16, torch.float64, torch.float32, torch.bfloat16)
+    network, report = load(folder)
+    assert_same_numbers(network, report, theirs, torch.float64)
+    assert says(report.summary(), "several types", "float16", "bfloat16", "float32", "all made torch.float64")
+
+
+def test_two_half_types_are_made_float32(tmp_path):
+    # BUG (load.py, _widest): float16 and bfloat16 have the same number of bits, and one of them, by chance, wins:
+    # values are lost (a bfloat16 of 1e30 becomes inf in float16, a float16 loses three bits in bfloat16).
+    folder = write_folder(tmp_path, **ONE_BLOCK)
+    theirs = mixed(folder, torch.float16, torch.bfloat16)
+    network, report = load(folder)
+    assert_same_numbers(network, report, theirs, torch.float32)
+
+
+def assert_same_numbers(network, report, theirs, dtype):
+    mine = parameters(network)
+    for line in report.having(Fate.USED):
+        assert torch.equal(mine[line.ours[0]].double(), theirs[line.theirs].double()), line.theirs
+        assert mine[line.ours[0]].dtype == dtype
+
+
+def test_tensors_that_are_not_aligned_in_the_file(tmp_path):
+    """A byte tensor of odd size first: every float after it stands at an odd address."""
+    folder = write_folder(tmp_path, **ONE_BLOCK)
+    header, data = {"bert.embeddings.position_ids": dict(dtype="U8", shape=[1, 19], data_offsets=[0, 19])}, bytes(19)
+    for name, tensor in weights(folder).items():
+        end = len(data) + tensor.nbytes
+        header[name] = dict(dtype="F32", shape=list(tensor.shape), data_offsets=[len(data), end])
+        data += tensor.numpy().tobytes()
+    write_raw(folder, header, data)
+    network, _ = load(folder)
+    wanted = network_of("BertForMaskedLM", **ONE_BLOCK)
+    assert same(network, wanted)
+    tokens = torch.arange(7)[None]
+    assert torch.allclose(network(tokens).logits, wanted(tokens).logits)
+
+
+def test_norms_under_the_names_of_tensorflow(tmp_path):
+    folder = write_folder(tmp_path)
+    old = {"LayerNorm.weight": "LayerNorm.gamma", "LayerNorm.bias": "LayerNorm.beta"}
+    tensors = weights(folder)
+    for new, name in old.items():
+        tensors = {key.replace(new, name): value for key, value in tensors.items()}
+    assert sum("gamma" in name for name in tensors) == 6
+    write_weights(folder, tensors)
+    assert same(load(folder)[0], network_of("BertForMaskedLM"))
+
+
+@pytest.mark.parametrize(
+    ("bare", "headed"),
+    [
+        ("BertModel", "BertForTokenClassification"),
+        ("BertModel", "BertForMaskedLM"),
+        ("BertForMaskedLM", "BertForSequenceClassification"),
+        ("GPT2Model", "GPT2ForTokenClassification"),
+        ("GPT2LMHeadModel", "GPT2DoubleHeadsModel"),
+        ("LlamaModel", "LlamaForCausalLM"),
+        ("LlamaForCausalLM", "LlamaForQuestionAnswering"),
+        ("T5Model", "T5ForSequenceClassification"),
+        ("T5ForConditionalGeneration", "T5ForSequenceClassification"),
+        ("BartModel", "BartForSequenceClassification"),
+    ],
+)
+def test_a_head_that_the_file_lacks_starts_untrained(tmp_path, bare, headed):
+    network, report = load(write_folder(tmp_path, bare), architecture=headed)
+    old, mine = parameters(network_of(bare)), parameters(network)
+    assert set(report.new) == {name for name in mine if name.startswith("head.")}
+    assert all(equal_bits(mine[name], old[name]) for name in mine if not name.startswith("head."))
+    assert says(report.summary(), "WARNING", f"{len(report.new)} parameters", "untrained", *report.new)
+
+
+@pytest.mark.parametrize("bare", ["BertModel", "BertForPreTraining", "BertForNextSentencePrediction"])
+def test_a_pooler_that_is_there_is_used_under_a_new_classifier(tmp_path, bare):
+    # BUG (load.py, _note_missing): a head must be missing whole. bert-base-uncased has a pooler and no classifier, so
+    # the example in the docstring of `load` fails with the very checkpoint that everybody starts from.
+    network, report = load(
+        write_folder(tmp_path, bare), architecture="BertForSequenceClassification", change={"num_labels": 5}
+    )
+    assert set(report.new) == {"head.output.weight", "head.output.bias"}
+    assert equal_bits(network.head.transform.dense.weight, weights(tmp_path)[pooler(bare)])
+
+
+def pooler(architecture):
+    return "pooler.dense.weight" if architecture == "BertModel" else "bert.pooler.dense.weight"
+
+
+@pytest.mark.parametrize(
+    ("headed", "bare", "ignored"),
+    [
+        ("BertForSequenceClassification", "BertModel", {"classifier.weight", "classifier.bias"}),
+        ("GPT2ForTokenClassification", "GPT2Model", {"classifier.weight", "classifier.bias"}),
+        ("LlamaForCausalLM", "LlamaModel", {"lm_head.weight"}),
+        ("BartForQuestionAnswering", "BartModel", {"qa_outputs.weight", "qa_outputs.bias"}),
+        ("T5ForQuestionAnswering", "T5Model", {"qa_outputs.weight", "qa_outputs.bias"}),
+        ("BertForTokenClassification", "BertForMaskedLM", {"classifier.weight", "classifier.bias"}),
+    ],
+)
+def test_a_head_that_is_not_asked_for_is_ignored_with_a_reason(tmp_path, headed, bare, ignored):
+    network, report = load(write_folder(tmp_path, headed), architecture=bare)
+    lines = report.having(Fate.IGNORED)
+    assert {line.theirs for line in lines} == ignored
+    assert all(says(line.why, "part of", bare) for line in lines)
+    old, mine = parameters(network_of(headed)), parameters(network)
+    assert all(equal_bits(mine[name], old[name]) for name in mine if name not in report.new)
+
+
+def test_new_heads_follow_their_seed_and_leave_chance_alone(tmp_path):
+    folder = write_folder(tmp_path, "BertForMaskedLM", **ONE_BLOCK)
+    state = torch.get_rng_state()
+    one, again, other = (load(folder, architecture="BertForTokenClassification", seed=s)[0] for s in (3, 3, 4))
+    assert torch.equal(torch.get_rng_state(), state)
+    assert same(one, again)
+    assert not torch.equal(one.head.output.weight, other.head.output.weight)
+    assert one.head.output.weight.std() > 0
+    assert torch.equal(one.head.output.bias, torch.zeros(2))
+
+
+def test_labels_are_changed_when_asked(tmp_path):
+    network, report = load(
+        write_folder(tmp_path), architecture="BertForSequenceClassification", change={"num_labels": 5}
+    )
+    assert network.head.output.weight.shape == (5, 24)
+    assert report.origin.architecture == "BertForSequenceClassification"
+    assert report.origin.theirs["num_labels"] == 5
+
+
+def test_labels_are_changed_though_the_config_names_others(tmp_path):
+    # BUG (family.py, labels): id2label of the file goes before the num_labels that was asked for, silently.
+    folder = write_folder(tmp_path)
+    change_config(folder, id2label={"0": "bad", "1": "good", "2": "unclear"})
+    network, _ = load(folder, architecture="BertForSequenceClassification", change={"num_labels": 5})
+    assert network.config.head.labels == 5
+
+
+def test_a_tensor_that_repeats_the_token_table_is_tied(tmp_path):
+    folder = write_folder(tmp_path, "GPT2LMHeadModel")
+    tensors = weights(folder)
+    write_weights(folder, {**tensors, "lm_head.weight": tensors["transformer.wte.weight"]})
+    network, report = load(folder)
+    assert same(network, network_of("GPT2LMHeadModel"))
+    (line,) = report.having(Fate.TIED)
+    assert line.theirs == "lm_head.weight"
+    assert says(line.why, "the same as transformer.wte.weight")
+
+
+def test_all_names_of_a_shared_table_are_tied(tmp_path):
+    folder = write_folder(tmp_path, "BartForConditionalGeneration")
+    tensors = weights(folder)
+    names = ["model.encoder.embed_tokens.weight", "model.decoder.embed_tokens.weight", "lm_head.weight"]
+    write_weights(folder, tensors | {name: tensors["model.shared.weight"].clone() for name in names})
+    network, report = load(folder)
+    assert same(network, network_of("BartForConditionalGeneration"))
+    assert [line.theirs for line in report.having(Fate.TIED)] == names
+
+
+@pytest.mark.parametrize("architecture", ["GPT2LMHeadModel", "GPT2DoubleHeadsModel", "T5ForConditionalGeneration"])
+def test_a_last_layer_that_differs_is_its_own_whatever_the_config_says(tmp_path, architecture):
+    folder = write_folder(tmp_path / "first", architecture)
+    write_weights(folder, {**weights(folder), "lm_head.weight": torch.randn(47, 24)})
+    network, report = load(folder)
+    words = network.head.words if architecture == "GPT2DoubleHeadsModel" else network.head
+    design = network.config.head.words if architecture == "GPT2DoubleHeadsModel" else network.config.head
+    assert design.weights is Weights.OWN
+    assert equal_bits(words.output.weight, weights(folder)["lm_head.weight"])
+    save(network, tmp_path / "again", origin=report.origin)
+    assert same(load(tmp_path / "again")[0], network)
+
+
+def test_a_bias_under_two_names(tmp_path):
+    folder = write_folder(tmp_path)
+    tensors = weights(folder)
+    write_weights(folder, {**tensors, "cls.predictions.decoder.bias": tensors["cls.predictions.bias"]})
+    network, report = load(folder)
+    assert same(network, network_of("BertForMaskedLM"))
+    assert [line.theirs for line in report.having(Fate.TIED)] == ["cls.predictions.decoder.bias"]
+
+
+@pytest.mark.parametrize(
+    ("architecture", "name", "tensor", "reason"),
+    [
+        ("BertForMaskedLM", "bert.embeddings.position_ids", torch.arange(19)[None], "0, 1, 2"),
+        ("GPT2LMHeadModel", "transformer.h.1.attn.bias", torch.ones(1, 1, 19, 19).tril().bool(), "causal mask"),
+        ("GPT2LMHeadModel", "transformer.h.0.attn.masked_bias", torch.tensor(-1e4), "mask"),
+        ("LlamaForCausalLM", "model.layers.1.self_attn.rotary_emb.inv_freq", torch.ones(3), "computed"),
+        ("MarianMTModel", "model.encoder.embed_positions.weight", torch.ones(19, 24), "computed"),
+        (
+            "T5Model",
+            "decoder.block.0.layer.1.EncDecAttention.relative_attention_bias.weight",
+            torch.ones(6, 4),
+            "mistake",
+        ),
+    ],
+)
+def test_tensors_that_are_known_to_be_useless_are_ignored_with_a_reason(tmp_path, architecture, name, tensor, reason):
+    folder = write_folder(tmp_path, architecture)
+    write_weights(folder, {**weights(folder), name: tensor})
+    network, report = load(folder)
+    assert same(network, network_of(architecture))
+    (line,) = report.having(Fate.IGNORED)
+    assert line.theirs == name
+    assert says(line.why, reason)
+
+
+def test_a_fixed_bias_that_is_not_stored_is_zero(tmp_path):
+    folder = write_folder(tmp_path, "MarianMTModel")
+    tensors = weights(folder)
+    del tensors["final_logits_bias"]
+    write_weights(folder, tensors)
+    network, report = load(folder)
+    assert torch.equal(network.head.bias, torch.zeros(47))
+    assert not network.head.bias.requires_grad
+    assert not report.new
+
+
+def test_training_does_not_write_to_the_file(tmp_path):
+    folder = write_folder(tmp_path, **ONE_BLOCK)
+    before = (folder / "model.safetensors").read_bytes()
+    network, _ = load(folder)
+    with torch.no_grad():
+        for value in network.parameters():
+            value.add_(1)
+    assert (folder / "model.safetensors").read_bytes() == before
+    assert same(load(folder)[0], network_of("BertForMaskedLM", **ONE_BLOCK))
+
+
+def test_a_loaded_network_survives_its_file(tmp_path):
+    folder = write_folder(tmp_path, **ONE_BLOCK)
+    network, _ = load(folder)
+    write_bytes(folder / "model.safetensors", b"gone")
+    assert same(network, network_of("BertForMaskedLM", **ONE_BLOCK))
+
+
+def test_nothing_is_half_loaded_when_the_last_shard_does_not_fit(tmp_path, monkeypatch):
+    """All tensors are checked before the first is put in its place."""
+    folder = write_folder(tmp_path, **ONE_BLOCK)
+    tensors = weights(folder)
+    write_tensors(folder, {**tensors, "cls.predictions.bias": torch.ones(3)}, shard_bytes=4000)
+    filled = []
+    monkeypatch.setattr("regard.checkpoint.load._fill", lambda *_: filled.append(1))
+    with pytest.raises(ValueError, match=r"cls\.predictions\.bias"):
+        load(folder)
+    assert not filled
+
+
+def test_metadata_of_any_kind_is_passed_over(tmp_path):
+    folder = write_folder(tmp_path, **ONE_BLOCK)
+    tensors = weights(folder)
+    (folder / "model.safetensors").unlink()
+    save_file(tensors, folder / "model.safetensors", {"format": "np", "written by": "somebody"})
+    assert same(load(folder)[0], network_of("BertForMaskedLM", **ONE_BLOCK))

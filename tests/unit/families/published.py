@@ -1,0 +1,35 @@
+"""How many parameters published checkpoints have."""
+
+# Numbers of trained parameters of the published checkpoints, tied ones counted once.
+PUBLISHED = {
+    "bert-base": 109_514_298,
+    "bert-large": 335_174_458,
+    "roberta-base": 124_697_433,
+    "roberta-large": 355_412_057,
+    "openai-gpt": 116_534_784,
+    "gpt2": 124_439_808,
+    "gpt2-medium": 354_823_168,
+    "gpt2-large": 774_030_080,
+    "gpt2-xl": 1_557_611_200,
+    "bart-base": 139_420_416,
+    "bart-large": 406_291_456,
+    "mbart-large": 610_851_840,
+    "t5-small": 60_506_624,
+    "t5-base": 222_903_552,
+    "t5-large": 737_668_096,
+    "t5-3b": 2_851_598_336,
+    "t5-11b": 11_307_321_344,
+    "t5-v1_1-small": 76_961_152,
+    "t5-v1_1-base": 247_577_856,
+    "t5-v1_1-large": 783_150_080,
+    "t5-v1_1-xl": 2_849_757_184,
+    "t5-v1_1-xxl": 11_135_332_352,
+    "marian-base": 74_410_496 - 2 * 512 * 512,  # opus-mt-en-de, without its two tables of sines
+    "llama-7b": 6_738_415_616,
+    "llama-13b": 13_015_864_320,
+    "llama-2-7b": 6_738_415_616,
+    "llama-2-70b": 68_976_648_192,
+    "llama-3-8b": 8_030_261_248,
+    "llama-3.1-8b": 8_030_261_248,
+    "llama-3.2-1b": 1_235_814_400,
+}
