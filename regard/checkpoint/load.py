@@ -25,9 +25,9 @@ from regard.families.table import Place, Same, places
 from regard.transformer import config, network
 from regard.transformer.config import LanguageModel, TwoHeads, Weights
 from regard.transformer.initialization import initialize
-from regard.transformer.network import DecoderOnly, EncoderDecoder, EncoderOnly
+from regard.transformer.network import DecoderOnly, DualEncoder, EncoderDecoder, EncoderOnly
 
-AnyNetwork = EncoderOnly | DecoderOnly | EncoderDecoder
+AnyNetwork = EncoderOnly | DecoderOnly | EncoderDecoder | DualEncoder
 NATIVE = "regard"
 """The `model_type` of networks that are no published family's, saved under our own names."""
 
@@ -118,7 +118,8 @@ def _published(
 
 def _check_layers(design: config.Network, stored: Mapping[str, Stored], folder: Path) -> None:
     """A config can claim any number of blocks; the tensors show how many there are."""
-    stacks = [getattr(design, side) for side in ("encoder", "decoder") if hasattr(design, side)]
+    towers = (design.text, design.vision) if isinstance(design, config.DualEncoder) else (design,)
+    stacks = [getattr(tower, side) for tower in towers for side in ("encoder", "decoder") if hasattr(tower, side)]
     layers = sum(stack.layers for stack in stacks)
     if layers > len(stored):
         raise CheckpointError(
@@ -143,6 +144,8 @@ def _modern_names(stored: dict[str, Stored]) -> dict[str, Stored]:
 
 def _untied(design: config.Network, table: Table, stored: Mapping[str, Stored]) -> config.Network:
     """A last layer that is stored and differs from the token table is its own, whatever the config says."""
+    if isinstance(design, config.DualEncoder):
+        return design
     head = design.head
     words = head.words if isinstance(head, TwoHeads) else head
     if head is None or not isinstance(words, LanguageModel) or words.weights is Weights.OWN:
@@ -230,7 +233,9 @@ def _note_shape(place: Place, stored: Stored, shapes: Mapping[str, torch.Size], 
 
 def _note_missing(missing: list[str], table: Table | None, probe: nn.Module, report: Report) -> None:
     """A whole head may be missing, and starts untrained; a fixed bias may be, and is zero; nothing else may."""
-    heads = [name for name, _ in probe.named_parameters() if name.startswith("head.")]
+    entries = table.family.architectures[table.architecture].weights if table else ()
+    own = {part for entry in entries for part in entry.parts}  # a head may bring a vector that stands elsewhere
+    heads = [name for name, _ in probe.named_parameters() if name.startswith("head.") or name in own]
     fixed = {name for name, value in probe.named_parameters() if not value.requires_grad}
     trained = {name for name in heads if name not in fixed}
     for name in missing:

@@ -20,11 +20,12 @@ from regard.families import (
     roberta,
     t5,
     transformer,
+    vit,
 )
 from regard.families.family import Family
 from regard.transformer import config
 
-MODULES = (bert, roberta, distilbert, albert, electra, gpt, gpt2, ctrl, bart, mbart, t5, marian, llama)
+MODULES = (bert, roberta, distilbert, albert, electra, gpt, gpt2, ctrl, bart, mbart, t5, marian, llama, vit)
 FAMILIES: dict[str, Family] = {module.FAMILY.name: module.FAMILY for module in MODULES}
 
 

@@ -11,14 +11,16 @@ from dataclasses import dataclass
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
+from torch.nn.functional import normalize
 
 from regard.transformer import config, head
 from regard.transformer.attention import Source
 from regard.transformer.cache import Cache
-from regard.transformer.embedding import Embedding
-from regard.transformer.head import Scores
+from regard.transformer.embedding import Embedding, Given
+from regard.transformer.head import LooksForTokens, Scores
 from regard.transformer.initialization import initialize
 from regard.transformer.mask import Everything, Mask, Padding, take_out_padding
+from regard.transformer.patches import Images, MaskedImages, Patches
 from regard.transformer.position import Learned
 from regard.transformer.rows import Rows, rows_of_padded
 from regard.transformer.stack import Stack
@@ -49,7 +51,7 @@ class Output:
 class Entered:
     """A batch behind the door: its tokens side by side, its rows, and the way back."""
 
-    tokens: Int[Tensor, " tokens"]
+    tokens: Given
     rows: Rows
     mask: Mask
     places: Int[Tensor, " tokens"] | None
@@ -94,6 +96,15 @@ def enter(tokens: TokenIds, mask: AnyMask, rows: Rows | None, cache: Cache | Non
     return Entered(tokens.flatten()[places], ragged, rest.compact(order), places, tokens.shape)
 
 
+def enter_images(images: Images | MaskedImages, mask: AnyMask, rows: Rows | None, patches: Patches) -> Entered:
+    """A batch of images: each is a row of its class vector and its patches, all of one length."""
+    if rows is not None or isinstance(mask, Tensor):
+        raise ValueError("images are rows of one length, without padding: leave `rows` and a padding mask out")
+    shape = torch.Size((patches.check(images), patches.places))
+    full = Rows.of((patches.places,) * shape[0], patches.class_vector.device)
+    return Entered(images, full, mask or Everything(), None, shape)
+
+
 class Network(nn.Module):
     """What all networks have: a config, a head, and the switch for gradient checkpointing."""
 
@@ -108,6 +119,8 @@ class Network(nn.Module):
 
     def score(self, hidden: Float[Tensor, "tokens model"], entered: Entered) -> Scores:
         """What the head says of the vectors of a batch."""
+        if isinstance(self.head, LooksForTokens):
+            return self.head(hidden, entered.rows, entered.tokens)
         return Scores() if self.head is None else self.head(hidden, entered.rows)
 
     def _output(
@@ -122,7 +135,7 @@ class Network(nn.Module):
 
 
 class EncoderOnly(Network):
-    """Embedding, encoder, head: BERT."""
+    """Embedding, encoder, head: BERT, the vision Transformer."""
 
     def __init__(self, design: config.EncoderOnly) -> None:
         super().__init__()
@@ -133,14 +146,20 @@ class EncoderOnly(Network):
 
     def forward(
         self,
-        tokens: TokenIds,
+        tokens: TokenIds | Images | MaskedImages,
         mask: AnyMask = None,
         *,
         segments: TokenIds | None = None,
         rows: Rows | None = None,
     ) -> Output:
-        """Read the tokens. `mask` is True at real tokens, or any mask of `mask.py`."""
-        entered = enter(tokens, mask, rows)
+        """Read the tokens, or the images. `mask` is True at real tokens, or any mask of `mask.py`."""
+        patches = self.embedding.tokens
+        if isinstance(patches, Patches):
+            entered = enter_images(tokens, mask, rows, patches)
+        elif isinstance(tokens, MaskedImages) or tokens.is_floating_point():
+            raise ValueError("this network reads token ids, not images")
+        else:
+            entered = enter(tokens, mask, rows)
         _check_length(entered.rows, self.embedding)
         x = self.embedding(entered.tokens, entered.rows, entered.pack(segments))
         return self._output(self.encoder(x, entered.rows, entered.mask), entered)
@@ -231,14 +250,75 @@ def _check_length(rows: Rows, embedding: Embedding) -> None:
         )
 
 
-NETWORKS: dict[type, type[EncoderOnly] | type[DecoderOnly] | type[EncoderDecoder]] = {
+@dataclass(frozen=True)
+class Similarity:
+    """What a `DualEncoder` returns: how well each text fits each image."""
+
+    text: Float[Tensor, "texts dim"]
+    """The texts' vectors, of length one."""
+    images: Float[Tensor, "images dim"]
+    """The images' vectors, of length one."""
+    by_text: Float[Tensor, "texts images"]
+    """The scores of the images for each text: their softmax says which image a text belongs to."""
+    by_image: Float[Tensor, "images texts"]
+    """The same turned round: their softmax says which text an image belongs to."""
+
+
+class DualEncoder(Network):
+    """An encoder of texts and one of images, trained so that what belongs together lies close: CLIP.
+
+    To classify images without training, describe each label in words, and see which words are nearest:
+
+        labels = network.embed_text(tokens)               # "a photo of a cat", "a photo of a dog", …
+        found = network.compare(labels, network.embed_images(images))
+        found.by_image.softmax(dim=-1)                    # images × labels
+    """
+
+    def __init__(self, design: config.DualEncoder) -> None:
+        super().__init__()
+        self.config = design
+        self.head = None
+        self.text = EncoderOnly(design.text)
+        self.vision = EncoderOnly(design.vision)
+        self.scale = nn.Parameter(torch.empty(()))
+        """The logarithm of what cosines are multiplied by, which keeps it above zero."""
+
+    def embed_text(
+        self, tokens: TokenIds, mask: AnyMask = None, *, rows: Rows | None = None
+    ) -> Float[Tensor, "texts dim"]:
+        """A vector of length one for each text."""
+        return _unit(self.text(tokens, mask, rows=rows))
+
+    def embed_images(self, images: Images) -> Float[Tensor, "images dim"]:
+        """A vector of length one for each image."""
+        return _unit(self.vision(images))
+
+    def compare(self, text: Float[Tensor, "texts dim"], images: Float[Tensor, "images dim"]) -> Similarity:
+        """The scores of vectors of length one: their cosines times exp(scale)."""
+        scores = text @ images.t() * self.scale.exp()
+        return Similarity(text, images, scores, scores.t())
+
+    def forward(
+        self, tokens: TokenIds, images: Images, mask: AnyMask = None, *, rows: Rows | None = None
+    ) -> Similarity:
+        """Compare all texts with all images. `mask` and `rows` are those of the texts."""
+        return self.compare(self.embed_text(tokens, mask, rows=rows), self.embed_images(images))
+
+
+def _unit(output: Output) -> Float[Tensor, "batch dim"]:
+    assert output.logits is not None
+    return normalize(output.logits, dim=-1)
+
+
+NETWORKS: dict[type, type[EncoderOnly] | type[DecoderOnly] | type[EncoderDecoder] | type[DualEncoder]] = {
     config.EncoderOnly: EncoderOnly,
     config.DecoderOnly: DecoderOnly,
     config.EncoderDecoder: EncoderDecoder,
+    config.DualEncoder: DualEncoder,
 }
 
 
-def empty(design: config.Network) -> EncoderOnly | DecoderOnly | EncoderDecoder:
+def empty(design: config.Network) -> EncoderOnly | DecoderOnly | EncoderDecoder | DualEncoder:
     """The network that a config describes, on the meta device: all its parts and shapes, and no memory."""
     with torch.device("meta"):
         return NETWORKS[type(design)](design)  # type: ignore[arg-type]
@@ -246,7 +326,7 @@ def empty(design: config.Network) -> EncoderOnly | DecoderOnly | EncoderDecoder:
 
 def build(
     design: config.Network, *, seed: int = 0, device: torch.device | str = "cpu", dtype: torch.dtype = torch.float32
-) -> EncoderOnly | DecoderOnly | EncoderDecoder:
+) -> EncoderOnly | DecoderOnly | EncoderDecoder | DualEncoder:
     """The network that a config describes, its parameters drawn as the config's scheme says, from this seed."""
     network = empty(design).to_empty(device=device).to(dtype)
     initialize(network, design, seed)

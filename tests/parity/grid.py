@@ -28,6 +28,10 @@ LLAMA = dict(
     vocab_size=47, hidden_size=24, intermediate_size=37, num_hidden_layers=3, num_attention_heads=4,
     num_key_value_heads=2, max_position_embeddings=19, attention_dropout=0.23, num_labels=LABELS,
 )  # fmt: skip
+VIT = dict(
+    hidden_size=24, num_hidden_layers=3, num_attention_heads=4, intermediate_size=37, image_size=15, patch_size=5,
+    num_channels=2, encoder_stride=5, hidden_dropout_prob=0.11, attention_probs_dropout_prob=0.23, num_labels=LABELS,
+)  # fmt: skip
 GATED = T5 | dict(feed_forward_proj="gated-gelu")
 LLAMA3_ROPE = dict(rope_type="llama3", rope_theta=500.0, factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0,
                    original_max_position_embeddings=24)  # fmt: skip
@@ -69,6 +73,7 @@ SIZES = {
         layer_norm_epsilon=1e-4,
         num_labels=LABELS,
     ),
+    "vit": VIT,
     "mbart": BART | dict(classifier_dropout=0.31, scale_embedding=True),
 }
 
@@ -82,6 +87,8 @@ VARIANTS = [
     Case("roberta", "RobertaForCausalLM", BERT | dict(is_decoder=True), "decoder"),
     Case("gpt2", "GPT2LMHeadModel", GPT2 | dict(scale_attn_by_inverse_layer_idx=True), "scaled-by-layer"),
     Case("gpt2", "GPT2LMHeadModel", GPT2 | dict(scale_attn_weights=False, n_inner=None), "unscaled"),
+    Case("vit", "ViTForImageClassification", VIT | dict(image_size=[9, 16], patch_size=[4, 3]), "oblong"),
+    Case("vit", "ViTModel", VIT | dict(qkv_bias=False, head_dim=5, pooler_act="gelu", hidden_act="relu"), "unbiased"),
     Case("bart", "BartForConditionalGeneration", BART | dict(scale_embedding=True), "scaled"),
     Case("t5", "T5ForConditionalGeneration", GATED, "gated"),
     Case("t5", "T5ForConditionalGeneration", GATED | dict(tie_word_embeddings=False), "1.1-new-config",
@@ -107,8 +114,14 @@ ABSENT = {
 
 def published(family):
     """The classes that transformers publishes for a family."""
-    names = importlib.import_module(modeling(family)).__all__
-    return [name for name in names if not name.endswith("PreTrainedModel")]
+    module = importlib.import_module(modeling(family))
+    return [name for name in module.__all__ if not name.endswith("PreTrainedModel") and _of(family, module, name)]
+
+
+def _of(family, module, name):
+    """Some files of transformers have the classes of several families."""
+    config = getattr(getattr(module, name), "config_class", None)
+    return config is None or config.model_type == family
 
 
 def _settings(family, name):
