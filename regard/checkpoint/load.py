@@ -261,16 +261,20 @@ def _reason(name: str, table: Table) -> str | None:
         return why
     for other, architecture in table.family.architectures.items():
         for entry in architecture.weights:
-            if name.startswith(entry.theirs.replace("@", table.base)):
+            if other != table.architecture and re.match(_pattern(entry.theirs, table.base), name):
                 return f"part of {other}, not of {table.architecture}"
     return None
 
 
 def _ignored(name: str, table: Table) -> str | None:
     for pattern, why in table.family.ignored_weights.items():
-        if re.fullmatch(re.escape(pattern).replace("@", re.escape(table.base)).replace(r"\#", r"\d+"), name):
+        if re.fullmatch(_pattern(pattern, table.base), name):
             return why
     return None
+
+
+def _pattern(theirs: str, base: str) -> str:
+    return re.escape(theirs).replace("@", re.escape(base)).replace(r"\#", r"\d+")
 
 
 def _refuse(report: Report) -> None:

@@ -8,6 +8,9 @@ from regard.families import (
     albert,
     bart,
     bert,
+    clip,
+    clip_text,
+    clip_vision,
     ctrl,
     distilbert,
     electra,
@@ -25,7 +28,10 @@ from regard.families import (
 from regard.families.family import Family
 from regard.transformer import config
 
-MODULES = (bert, roberta, distilbert, albert, electra, gpt, gpt2, ctrl, bart, mbart, t5, marian, llama, vit)
+MODULES = (
+    *(bert, roberta, distilbert, albert, electra, gpt, gpt2, ctrl, bart, mbart, t5, marian, llama),
+    *(vit, clip, clip_text, clip_vision),
+)
 FAMILIES: dict[str, Family] = {module.FAMILY.name: module.FAMILY for module in MODULES}
 
 

@@ -108,13 +108,13 @@ def network(theirs: Theirs, head: Head | None) -> EncoderOnly:
     )
 
 
-def cut(theirs: Theirs) -> Patches:
+def cut(theirs: Theirs, bias: bool = True) -> Patches:
     """How images are cut."""
     return Patches(
         image=pair(theirs, "image_size"),
         patch=pair(theirs, "patch_size"),
         channels=theirs["num_channels"],
-        bias=True,
+        bias=bias,
         mask_vector=False,
     )
 

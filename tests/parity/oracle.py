@@ -35,7 +35,7 @@ FIRST_WORD = 3
 
 def modeling(family):
     """The module of transformers that has the classes of a family."""
-    folder = {"openai-gpt": "openai"}.get(family, family)
+    folder = {"openai-gpt": "openai", "clip_text_model": "clip", "clip_vision_model": "clip"}.get(family, family)
     return f"transformers.models.{folder}.modeling_{folder}"
 
 
@@ -217,12 +217,16 @@ def run_theirs(case, model, given: Batch):
 
 
 def _hidden(output):
+    if "logits_per_text" in output:
+        return [*output.text_model_output.hidden_states, *output.vision_model_output.hidden_states]
     if "decoder_hidden_states" in output:
         return [*(output.encoder_hidden_states or ()), *(output.decoder_hidden_states or ())]
     return list(output.hidden_states)
 
 
 def _scores(output):
+    if "logits_per_text" in output:
+        return None, output.logits_per_text
     if "reconstruction" in output:
         return output.reconstruction, None
     if "start_logits" in output:
@@ -238,7 +242,8 @@ def _scores(output):
         if logits.shape == (1, ROWS):
             return None, logits.T  # multiple choice: one text with as many choices as there are rows
         return (logits, None) if logits.ndim == 3 else (None, logits)
-    return output.last_hidden_state, output.get("pooler_output")
+    pooled = [output[name] for name in ("pooler_output", "text_embeds", "image_embeds") if name in output]
+    return output.last_hidden_state, pooled[0] if pooled else None
 
 
 def run_ours(network, given: Batch, mask=None, **kwargs):

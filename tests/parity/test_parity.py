@@ -214,7 +214,10 @@ def test_packed_is_padded(trio):
     with torch.no_grad():
         rectangle = call(network, given, real)
         flat = given.source[real]
-        if given.target is not None:
+        if given.images is not None:
+            packed = network(flat, given.images, rows=Rows.of(lengths))
+            assert distance(packed.by_text, rectangle.by_text) <= EXACT
+        elif given.target is not None:
             rows = Rows.of((given.target.shape[1],) * len(given.target))
             packed = network(flat, given.target.flatten(), rows=Rows.of(lengths), target_rows=rows)
             assert distance(packed.hidden, rectangle.hidden.flatten(0, 1)) <= EXACT
