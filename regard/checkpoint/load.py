@@ -24,8 +24,9 @@ from regard.families.registry import FAMILIES
 from regard.families.table import Place, Same, places
 from regard.transformer import config, network
 from regard.transformer.config import LanguageModel, TwoHeads, Weights
+from regard.transformer.dual import DualEncoder
 from regard.transformer.initialization import initialize
-from regard.transformer.network import DecoderOnly, DualEncoder, EncoderDecoder, EncoderOnly
+from regard.transformer.network import DecoderOnly, EncoderDecoder, EncoderOnly
 
 AnyNetwork = EncoderOnly | DecoderOnly | EncoderDecoder | DualEncoder
 NATIVE = "regard"
@@ -232,7 +233,7 @@ def _note_shape(place: Place, stored: Stored, shapes: Mapping[str, torch.Size], 
 
 
 def _note_missing(missing: list[str], table: Table | None, probe: nn.Module, report: Report) -> None:
-    """A whole head may be missing, and starts untrained; a fixed bias may be, and is zero; nothing else may."""
+    """A head, or a whole layer of it, may be missing, and starts untrained; a fixed bias may be, and is zero."""
     entries = table.family.architectures[table.architecture].weights if table else ()
     own = {part for entry in entries for part in entry.parts}  # a head may bring a vector that stands elsewhere
     heads = [name for name, _ in probe.named_parameters() if name.startswith("head.") or name in own]
@@ -241,10 +242,16 @@ def _note_missing(missing: list[str], table: Table | None, probe: nn.Module, rep
     for name in missing:
         if name in fixed:
             report.add(name, (name,), Fate.IGNORED, "not stored: zeros")
-        elif name in trained and trained <= set(missing) and table is not None:
+        elif name in trained and table is not None and _whole(name, trained) <= set(missing):
             report.add(name, (name,), Fate.MISSING, "the checkpoint has no such head")
         else:
             report.add(name, (name,), Fate.UNKNOWN, "the checkpoint lacks it")
+
+
+def _whole(name: str, trained: set[str]) -> set[str]:
+    """What belongs to the same layer as a parameter: half a layer is a damaged file."""
+    layer = name.rpartition(".")[0]
+    return {other for other in trained if other.startswith(f"{layer}.")}
 
 
 def _note_others(stored: Mapping[str, Stored], table: Table | None, report: Report) -> None:
@@ -261,7 +268,8 @@ def _reason(name: str, table: Table) -> str | None:
         return why
     for other, architecture in table.family.architectures.items():
         for entry in architecture.weights:
-            if other != table.architecture and re.match(_pattern(entry.theirs, table.base), name):
+            ending = "" if entry.exact else r"\.(weight|bias)"
+            if other != table.architecture and re.fullmatch(_pattern(entry.theirs, table.base) + ending, name):
                 return f"part of {other}, not of {table.architecture}"
     return None
 

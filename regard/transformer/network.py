@@ -7,11 +7,11 @@ the exit the results are put back where their tokens stood, so nothing between e
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Union
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
-from torch.nn.functional import normalize
 
 from regard.transformer import config, head
 from regard.transformer.attention import Source
@@ -24,6 +24,11 @@ from regard.transformer.patches import Images, MaskedImages, Patches
 from regard.transformer.position import Learned
 from regard.transformer.rows import Rows, rows_of_padded
 from regard.transformer.stack import Stack
+
+if TYPE_CHECKING:
+    from regard.transformer.dual import DualEncoder
+
+    AnyNetwork = Union["EncoderOnly", "DecoderOnly", "EncoderDecoder", DualEncoder]  # noqa: UP007 - names in quotes
 
 TokenIds = Int[Tensor, "batch length"] | Int[Tensor, " tokens"]
 TargetIds = Int[Tensor, "batch target"] | Int[Tensor, " target_tokens"]
@@ -250,83 +255,25 @@ def _check_length(rows: Rows, embedding: Embedding) -> None:
         )
 
 
-@dataclass(frozen=True)
-class Similarity:
-    """What a `DualEncoder` returns: how well each text fits each image."""
-
-    text: Float[Tensor, "texts dim"]
-    """The texts' vectors, of length one."""
-    images: Float[Tensor, "images dim"]
-    """The images' vectors, of length one."""
-    by_text: Float[Tensor, "texts images"]
-    """The scores of the images for each text: their softmax says which image a text belongs to."""
-    by_image: Float[Tensor, "images texts"]
-    """The same turned round: their softmax says which text an image belongs to."""
-
-
-class DualEncoder(Network):
-    """An encoder of texts and one of images, trained so that what belongs together lies close: CLIP.
-
-    To classify images without training, describe each label in words, and see which words are nearest:
-
-        labels = network.embed_text(tokens)               # "a photo of a cat", "a photo of a dog", …
-        found = network.compare(labels, network.embed_images(images))
-        found.by_image.softmax(dim=-1)                    # images × labels
-    """
-
-    def __init__(self, design: config.DualEncoder) -> None:
-        super().__init__()
-        self.config = design
-        self.head = None
-        self.text = EncoderOnly(design.text)
-        self.vision = EncoderOnly(design.vision)
-        self.scale = nn.Parameter(torch.empty(()))
-        """The logarithm of what cosines are multiplied by, which keeps it above zero."""
-
-    def embed_text(
-        self, tokens: TokenIds, mask: AnyMask = None, *, rows: Rows | None = None
-    ) -> Float[Tensor, "texts dim"]:
-        """A vector of length one for each text."""
-        return _unit(self.text(tokens, mask, rows=rows))
-
-    def embed_images(self, images: Images) -> Float[Tensor, "images dim"]:
-        """A vector of length one for each image."""
-        return _unit(self.vision(images))
-
-    def compare(self, text: Float[Tensor, "texts dim"], images: Float[Tensor, "images dim"]) -> Similarity:
-        """The scores of vectors of length one: their cosines times exp(scale)."""
-        scores = text @ images.t() * self.scale.exp()
-        return Similarity(text, images, scores, scores.t())
-
-    def forward(
-        self, tokens: TokenIds, images: Images, mask: AnyMask = None, *, rows: Rows | None = None
-    ) -> Similarity:
-        """Compare all texts with all images. `mask` and `rows` are those of the texts."""
-        return self.compare(self.embed_text(tokens, mask, rows=rows), self.embed_images(images))
-
-
-def _unit(output: Output) -> Float[Tensor, "batch dim"]:
-    assert output.logits is not None
-    return normalize(output.logits, dim=-1)
-
-
-NETWORKS: dict[type, type[EncoderOnly] | type[DecoderOnly] | type[EncoderDecoder] | type[DualEncoder]] = {
-    config.EncoderOnly: EncoderOnly,
-    config.DecoderOnly: DecoderOnly,
-    config.EncoderDecoder: EncoderDecoder,
-    config.DualEncoder: DualEncoder,
-}
-
-
-def empty(design: config.Network) -> EncoderOnly | DecoderOnly | EncoderDecoder | DualEncoder:
+def empty(design: config.Network) -> AnyNetwork:
     """The network that a config describes, on the meta device: all its parts and shapes, and no memory."""
+    from regard.transformer.dual import DualEncoder  # which builds on this file
+
     with torch.device("meta"):
-        return NETWORKS[type(design)](design)  # type: ignore[arg-type]
+        match design:
+            case config.EncoderOnly():
+                return EncoderOnly(design)
+            case config.DecoderOnly():
+                return DecoderOnly(design)
+            case config.EncoderDecoder():
+                return EncoderDecoder(design)
+            case config.DualEncoder():
+                return DualEncoder(design)
 
 
 def build(
     design: config.Network, *, seed: int = 0, device: torch.device | str = "cpu", dtype: torch.dtype = torch.float32
-) -> EncoderOnly | DecoderOnly | EncoderDecoder | DualEncoder:
+) -> AnyNetwork:
     """The network that a config describes, its parameters drawn as the config's scheme says, from this seed."""
     network = empty(design).to_empty(device=device).to(dtype)
     initialize(network, design, seed)

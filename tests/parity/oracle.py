@@ -21,7 +21,8 @@ from regard.checkpoint.load import Table, _base, _modern_names, _spelt_out, load
 from regard.families.registry import FAMILIES
 from regard.families.table import Place
 from regard.transformer.block import Block
-from regard.transformer.network import DualEncoder, EncoderDecoder, EncoderOnly
+from regard.transformer.dual import DualEncoder
+from regard.transformer.network import EncoderDecoder, EncoderOnly
 from regard.transformer.patches import MaskedImages, Patches
 from regard.transformer.rows import Rows
 
