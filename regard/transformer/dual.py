@@ -16,8 +16,9 @@ from torch.nn.functional import normalize
 
 from regard.transformer import config
 from regard.transformer.network import AnyMask, EncoderOnly, Network, Output, TokenIds
-from regard.transformer.patches import Images
 from regard.transformer.rows import Rows
+
+Images = Float[Tensor, "images channels height width"]  # there may be more texts than images, or fewer
 
 
 @dataclass(frozen=True)
@@ -46,6 +47,9 @@ class DualEncoder(Network):
 
     def __init__(self, design: config.DualEncoder) -> None:
         super().__init__()
+        sizes = _size(design.text), _size(design.vision)
+        if sizes[0] != sizes[1]:
+            raise ValueError(f"texts become vectors of {sizes[0]}, images of {sizes[1]}: give both one projection size")
         self.config = design
         self.head = None
         self.text = EncoderOnly(design.text)
@@ -78,3 +82,10 @@ class DualEncoder(Network):
 def _unit(output: Output) -> Float[Tensor, "batch dim"]:
     assert output.logits is not None
     return normalize(output.logits, dim=-1)
+
+
+def _size(side: config.EncoderOnly) -> int:
+    """How large the vectors of one side are."""
+    if not isinstance(side.head, config.Features):
+        raise ValueError(f"each side of a DualEncoder needs the head Features, found {side.head}")
+    return side.model_dim if side.head.projection is None else side.head.projection

@@ -69,6 +69,19 @@ def test_a_config_that_stands_twice_is_read_as_transformers_reads_it(older, newe
     assert design.vision.model_dim == 48
 
 
+def test_a_config_of_2021_lists_the_keys_of_all_families():
+    """What the first files have on each side: none of it changes a number but what was always CLIP's."""
+    old = dict.fromkeys(["architectures", "bad_words_ids", "finetuning_task", "prefix", "sep_token_id", "torch_dtype"])
+    old |= dict(_name_or_path="", add_cross_attention=False, is_decoder=False, dropout=0.0, max_length=20, num_beams=1)
+    old |= dict(pruned_heads={}, tie_encoder_decoder=False, tie_word_embeddings=True, top_k=50, eos_token_id=2)
+    old |= dict(bos_token_id=0, pad_token_id=1, initializer_range=0.02, gradient_checkpointing=False)
+    text, vision = old | dict(model_type="clip_text_model"), old | dict(model_type="clip_vision_model")
+    values = dict(text_config=text, vision_config=vision, text_config_dict=None, initializer_factor=1.0)
+    design, _ = FAMILIES["clip"].read(values, "CLIPModel")
+    assert design.text.head.pooling == config.HighestToken()
+    assert design.vision == preset("clip-vit-base-patch32").vision
+
+
 @pytest.mark.parametrize("where", ["text_config", "vision_config", "text_config_dict", "vision_config_dict"])
 def test_an_unknown_key_in_the_config_of_a_side_is_an_error(clip, where):
     _, _, folder = clip
