@@ -25,11 +25,12 @@ from regard.families.table import Place, Same, places
 from regard.transformer import config, network
 from regard.transformer.config import LanguageModel, TwoHeads, Weights
 from regard.transformer.config_json import from_json
+from regard.transformer.dual import DualEncoder
 from regard.transformer.initialization import initialize
 from regard.transformer.network import DecoderOnly, EncoderDecoder, EncoderOnly
 from regard.transformer.two_stream import TwoStream
 
-AnyNetwork = EncoderOnly | DecoderOnly | EncoderDecoder | TwoStream
+AnyNetwork = EncoderOnly | DecoderOnly | EncoderDecoder | TwoStream | DualEncoder
 NATIVE = "regard"
 """The `model_type` of networks that are no published family's, saved under our own names."""
 
@@ -120,7 +121,8 @@ def _published(
 
 def _check_layers(design: config.Network, stored: Mapping[str, Stored], folder: Path) -> None:
     """A config can claim any number of blocks; the tensors show how many there are."""
-    stacks = [getattr(design, side) for side in ("encoder", "decoder") if hasattr(design, side)]
+    towers = (design.text, design.vision) if isinstance(design, config.DualEncoder) else (design,)
+    stacks = [getattr(tower, side) for tower in towers for side in ("encoder", "decoder") if hasattr(tower, side)]
     layers = sum(stack.layers for stack in stacks)
     if layers > len(stored):
         raise CheckpointError(
@@ -145,6 +147,8 @@ def _modern_names(stored: dict[str, Stored]) -> dict[str, Stored]:
 
 def _untied(design: config.Network, table: Table, stored: Mapping[str, Stored]) -> config.Network:
     """A last layer that is stored and differs from the token table is its own, whatever the config says."""
+    if isinstance(design, config.DualEncoder):
+        return design
     head = design.head
     words = head.words if isinstance(head, TwoHeads) else head
     if head is None or not isinstance(words, LanguageModel) or words.weights is Weights.OWN:
@@ -231,17 +235,25 @@ def _note_shape(place: Place, stored: Stored, shapes: Mapping[str, torch.Size], 
 
 
 def _note_missing(missing: list[str], table: Table | None, probe: nn.Module, report: Report) -> None:
-    """A whole head may be missing, and starts untrained; a fixed bias may be, and is zero; nothing else may."""
-    heads = [name for name, _ in probe.named_parameters() if name.startswith("head.")]
+    """A head, or a whole layer of it, may be missing, and starts untrained; a fixed bias may be, and is zero."""
+    entries = table.family.architectures[table.architecture].weights if table else ()
+    own = {part for entry in entries for part in entry.parts}  # a head may bring a vector that stands elsewhere
+    heads = [name for name, _ in probe.named_parameters() if name.startswith("head.") or name in own]
     fixed = {name for name, value in probe.named_parameters() if not value.requires_grad}
     trained = {name for name in heads if name not in fixed}
     for name in missing:
         if name in fixed:
             report.add(name, (name,), Fate.IGNORED, "not stored: zeros")
-        elif name in trained and trained <= set(missing) and table is not None:
+        elif name in trained and table is not None and _whole(name, trained) <= set(missing):
             report.add(name, (name,), Fate.MISSING, "the checkpoint has no such head")
         else:
             report.add(name, (name,), Fate.UNKNOWN, "the checkpoint lacks it")
+
+
+def _whole(name: str, trained: set[str]) -> set[str]:
+    """What belongs to the same layer as a parameter: half a layer is a damaged file."""
+    layer = name.rpartition(".")[0]
+    return {other for other in trained if other.startswith(f"{layer}.")}
 
 
 def _note_others(stored: Mapping[str, Stored], table: Table | None, report: Report) -> None:
@@ -258,16 +270,21 @@ def _reason(name: str, table: Table) -> str | None:
         return why
     for other, architecture in table.family.architectures.items():
         for entry in architecture.weights:
-            if name.startswith(entry.theirs.replace("@", table.base)):
+            ending = "" if entry.exact else r"\.(weight|bias)"
+            if other != table.architecture and re.fullmatch(_pattern(entry.theirs, table.base) + ending, name):
                 return f"part of {other}, not of {table.architecture}"
     return None
 
 
 def _ignored(name: str, table: Table) -> str | None:
     for pattern, why in table.family.ignored_weights.items():
-        if re.fullmatch(re.escape(pattern).replace("@", re.escape(table.base)).replace(r"\#", r"\d+"), name):
+        if re.fullmatch(_pattern(pattern, table.base), name):
             return why
     return None
+
+
+def _pattern(theirs: str, base: str) -> str:
+    return re.escape(theirs).replace("@", re.escape(base)).replace(r"\#", r"\d+")
 
 
 def _refuse(report: Report) -> None:

@@ -190,7 +190,7 @@ class Family:
     ignored_weights: Mapping[str, str] = field(default_factory=dict)
     """Patterns of tensors that may stand in a checkpoint, and why they do not matter."""
     kinds: tuple[type, ...]
-    """What its networks may be: EncoderOnly, DecoderOnly, EncoderDecoder."""
+    """What its networks may be: EncoderOnly, DecoderOnly, EncoderDecoder, DualEncoder."""
     network: Callable[[Theirs, Head | None], config.Network]
     """The network of a config, with this head."""
     describe: Callable[[Any], dict[str, Any]]
@@ -251,7 +251,9 @@ def alike(one: config.Network, other: config.Network) -> bool:
     return _essence(one) == _essence(other)
 
 
-def _essence(design: config.Network) -> config.Network:
+def _essence(design: config.Network) -> Any:
+    if isinstance(design, config.DualEncoder):
+        return (_essence(design.text), _essence(design.vision))
     head = design.head
     if isinstance(head, LanguageModel):
         head = replace(head, weights=Weights.TIED)
@@ -265,7 +267,7 @@ def activation_name(activation: Activation) -> str:
     return next(name for name, value in ACTIVATIONS.items() if value is activation)
 
 
-def labels(design: config.Network) -> dict[str, Any]:
+def labels(design: config.SingleNetwork) -> dict[str, Any]:
     """The config key for the number of labels, where the head has labels."""
     head = design.head.sentence if isinstance(design.head, TwoHeads) else design.head
     count = getattr(head, "labels", None)
@@ -282,7 +284,7 @@ def tied(theirs: Theirs) -> Weights:
     return Weights.TIED if theirs["tie_word_embeddings"] else Weights.OWN
 
 
-def is_tied(design: config.Network) -> bool:
+def is_tied(design: config.SingleNetwork) -> bool:
     """The same, asked of a network."""
     head = design.head.words if isinstance(design.head, TwoHeads) else design.head
     return not isinstance(head, LanguageModel) or head.weights is Weights.TIED

@@ -35,6 +35,8 @@ def members() -> list[Member]:
         Member(gpt3.STORY, "gpt3-125m", preset("gpt3-125m"), 0),
     ]
     for family in FAMILIES.values():
+        if not family.presets:
+            continue  # a part of another: each of CLIP's two sides
         name = next(iter(family.presets))
         found.append(Member(family.story, name, family.preset(name), len(family.architectures)))
     return sorted(found, key=lambda member: (member.story.year, member.story.title))
@@ -70,12 +72,23 @@ def page() -> str:
 
 def kind(design: config.Network) -> str:
     """Which of the networks it is."""
-    words = {"EncoderOnly": "encoder", "DecoderOnly": "decoder", "TwoStream": "encoder, two streams"}
+    words = {
+        "EncoderOnly": "encoder",
+        "DecoderOnly": "decoder",
+        "TwoStream": "encoder, two streams",
+        "DualEncoder": "encoder, of texts and of images",
+    }
     return words.get(type(design).__name__, "encoder-decoder")
 
 
-def parts(design: config.Network) -> tuple[Embedding, Stack, Block]:
+def single(design: config.Network) -> config.SingleNetwork:
+    """The network itself, or the one of two that reads images."""
+    return design.vision if isinstance(design, config.DualEncoder) else design
+
+
+def parts(whole: config.Network) -> tuple[Embedding, Stack, Block]:
     """The embedding, the last stack and its first kind of block."""
+    design = single(whole)
     embedding = design.source if isinstance(design, config.EncoderDecoder) else design.embedding
     stack = design.encoder if isinstance(design, config.EncoderOnly | config.TwoStream) else design.decoder
     return embedding, stack, stack.blocks[0]
@@ -147,9 +160,11 @@ def head(design: config.Network) -> str:
         "LanguageModel": "words",
         "AdaptiveLanguageModel": "words, in steps",
         "Tagging": "one score a token",
+        "PatchClassification": "classification",
         "NoneType": "–",
     }
-    return words.get(type(design.head).__name__, type(design.head).__name__)
+    said = type(single(design).head).__name__
+    return words.get(said, said.lower())
 
 
 def tying(design: config.Network) -> str:
@@ -157,7 +172,8 @@ def tying(design: config.Network) -> str:
     told = []
     if isinstance(design, config.EncoderDecoder) and isinstance(design.target.tokens, config.SourceTokens):
         told.append("source and target")
-    weights = getattr(design.head, "weights", getattr(design.head, "tables", None))
+    head = single(design).head
+    weights = getattr(head, "weights", getattr(head, "tables", None))
     if weights is Weights.TIED:
         told.append("output")
     return ", ".join(told) or "–"

@@ -8,6 +8,9 @@ from regard.families import (
     albert,
     bart,
     bert,
+    clip,
+    clip_text,
+    clip_vision,
     ctrl,
     distilbert,
     electra,
@@ -21,6 +24,7 @@ from regard.families import (
     t5,
     transformer,
     transformer_xl,
+    vit,
     xlnet,
 )
 from regard.families.family import Family
@@ -30,6 +34,7 @@ MODULES = (
     *(bert, roberta, distilbert, albert, electra, xlnet),
     *(gpt, gpt2, ctrl, transformer_xl, llama),
     *(bart, mbart, t5, marian),
+    *(vit, clip, clip_text, clip_vision),
 )
 FAMILIES: dict[str, Family] = {module.FAMILY.name: module.FAMILY for module in MODULES}
 

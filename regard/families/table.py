@@ -126,6 +126,37 @@ class OfHeads(How):
 
 
 @dataclass(frozen=True)
+class Reshaped(How):
+    """The same numbers in the same order, in another shape (-1 is what is left): a convolution's kernel as a matrix."""
+
+    theirs: tuple[int, ...]
+    ours: tuple[int, ...]
+
+    def read(self, theirs: Tensor, parts: int) -> list[Tensor]:
+        """Ours, from theirs."""
+        del parts
+        return [theirs.reshape(self.ours)]
+
+    def write(self, ours: Sequence[Tensor]) -> Tensor:
+        """Theirs, from ours."""
+        return ours[0].reshape(self.theirs)
+
+
+@dataclass(frozen=True)
+class PointKernel(How):
+    """Their layer is a convolution whose window is one point."""
+
+    def read(self, theirs: Tensor, parts: int) -> list[Tensor]:
+        """Ours, from theirs."""
+        del parts
+        return [theirs[:, :, 0, 0] if theirs.ndim == 4 else theirs]
+
+    def write(self, ours: Sequence[Tensor]) -> Tensor:
+        """Theirs, from ours."""
+        return ours[0][:, :, None, None] if ours[0].ndim == 2 else ours[0]
+
+
+@dataclass(frozen=True)
 class Entry:
     """One line of a table."""
 

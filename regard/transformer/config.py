@@ -8,6 +8,7 @@ to JSON and read back from it without loss (`config_json.py`).
     DecoderOnly     = Embedding -> Stack (causal) -------------------------> Head     GPT-2, Llama
     EncoderDecoder  = Embedding -> Stack -+
                       Embedding -> Stack (causal, attends to the encoder) -> Head     2017, BART, T5, Marian
+    DualEncoder     = EncoderOnly of texts, EncoderOnly of images, their similarity   CLIP
 
 Structure has no defaults: two networks that differ, differ in what is written down. Only rates of dropout, which are
 no part of the structure, default to none.
@@ -206,6 +207,22 @@ class SourceTokens:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Patches:
+    """An image cut into patches, each made a vector by one layer, and a trained class vector put before them."""
+
+    image: tuple[int, ...]
+    """Height and width of the images, in pixels."""
+    patch: tuple[int, ...]
+    """Height and width of a patch. What is left over at the lower and right edge is not read."""
+    channels: int
+    """How many numbers a pixel has (3: red, green, blue)."""
+    bias: bool
+    """Whether the layer has a bias."""
+    mask_vector: bool
+    """Whether there is a vector that stands for patches that are hidden (masked image modelling)."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Projection:
     """A layer from the size of the embedding to that of the model (factorised embeddings)."""
 
@@ -217,8 +234,8 @@ class Projection:
 class Embedding:
     """From token ids to vectors: tokens · scale + segments + positions, then norm, dropout and projection."""
 
-    tokens: Tokens | AdaptiveTokens | SourceTokens
-    """The token table."""
+    tokens: Tokens | AdaptiveTokens | SourceTokens | Patches
+    """The token table, or how images are cut."""
     dim: int
     """The size of its vectors: the model's, unless a projection follows."""
     scale: float
@@ -372,6 +389,21 @@ class Pooling(enum.Enum):
     FIRST = "first"
     LAST = "last"
     MEAN = "mean"
+    MEAN_AFTER_FIRST = "mean_after_first"
+    """The mean of all but the first: of an image's patches, without the class vector."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class AtToken:
+    """A row's vector is the one at the first place where this token stands (CLIP: the end of the text)."""
+
+    token: int
+    """The token's id."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class HighestToken:
+    """A row's vector is the one at its highest id, the first if there are several: in CLIP the end of the text."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -439,6 +471,42 @@ class Pooler:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Features:
+    """One vector for each row, made to be compared with others: pooled, normed, projected (CLIP)."""
+
+    pooling: Pooling | AtToken | HighestToken
+    """How the row becomes one vector."""
+    norm: Norm | None
+    """The norm of that vector."""
+    projection: int | None
+    """The size to which a layer without bias brings it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PatchClassification:
+    """One score for each label from the mean of an image's patches (CLIP).
+
+    Its network was trained with `Features`, whose norm stays with it, though nothing reads it any more: published
+    files have it.
+    """
+
+    labels: int
+    """How many labels."""
+    pooling: Pooling
+    """How the row becomes one vector."""
+    unused_norm: Norm
+    """The norm that stays."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pixels:
+    """The pixels of each patch, guessed from its vector (masked image modelling). `Patches.picture` joins them."""
+
+    count: int
+    """How many numbers a patch has: channels · height · width."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Tagging:
     """One score for each label at each position."""
 
@@ -484,7 +552,19 @@ class TwoHeads:
     """Scores the row: next sentence, multiple choice."""
 
 
-Head = LanguageModel | AdaptiveLanguageModel | Classification | Pooler | Tagging | Span | AnswerSearch | TwoHeads
+Head = (
+    LanguageModel
+    | AdaptiveLanguageModel
+    | Classification
+    | Pooler
+    | Features
+    | PatchClassification
+    | Pixels
+    | Tagging
+    | Span
+    | AnswerSearch
+    | TwoHeads
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -516,12 +596,26 @@ class Glorot:
     """Uniform, with a width that keeps the variance forward and backward (Glorot and Bengio 2010; 2017's own)."""
 
 
-Initialization = Normal | ScaledNormal | FanIn | Glorot
+@dataclass(frozen=True, kw_only=True)
+class ByWidth:
+    """Normal, with deviations that follow from the width and the depth of the stack (CLIP).
+
+    As transformers has it: query, key and value get the factor 1/√(2·layers). OpenAI's own code gave it to the
+    attention's output instead.
+    """
+
+    deviation: float
+    """The deviation of tables and of the patches' layer."""
+    factor: float
+    """A factor on all deviations."""
+
+
+Initialization = Normal | ScaledNormal | FanIn | Glorot | ByWidth
 
 
 @dataclass(frozen=True, kw_only=True)
 class EncoderOnly:
-    """Every position sees every other: BERT."""
+    """Every position sees every other: BERT, the vision Transformer. (CLIP's text encoder has a causal mask.)"""
 
     model_dim: int
     """The size of the vectors that flow through the blocks."""
@@ -587,4 +681,17 @@ class TwoStream:
     """How untrained parameters start."""
 
 
-Network = EncoderOnly | DecoderOnly | EncoderDecoder | TwoStream
+@dataclass(frozen=True, kw_only=True)
+class DualEncoder:
+    """Two encoders, of texts and of images, whose features can be compared: CLIP (Radford et al. 2021)."""
+
+    text: EncoderOnly
+    """Makes a vector of a text."""
+    vision: EncoderOnly
+    """Makes a vector of an image, of the same size."""
+    scale: float
+    """What similarities are multiplied by when training starts, as a logarithm: it is trained like any parameter."""
+
+
+SingleNetwork = EncoderOnly | DecoderOnly | EncoderDecoder | TwoStream
+Network = SingleNetwork | DualEncoder

@@ -1,4 +1,4 @@
-"""From token ids to the vectors that enter the first block."""
+"""From token ids, or images, to the vectors that enter the first block."""
 
 import torch
 from jaxtyping import Float, Int
@@ -6,8 +6,12 @@ from torch import Tensor, nn
 
 from regard.transformer import config, normalization
 from regard.transformer.adaptive import AdaptiveTokens
+from regard.transformer.patches import Images, MaskedImages, Patches
 from regard.transformer.position import AtEmbedding, Learned, Sinusoidal
 from regard.transformer.rows import Rows
+
+Given = Int[Tensor, " tokens"] | Images | MaskedImages
+"""What an embedding makes vectors of."""
 
 
 class Tokens(nn.Module):
@@ -25,18 +29,22 @@ class Tokens(nn.Module):
 class Embedding(nn.Module):
     """tokens · scale + segments + positions, then norm and dropout, and a projection where the sizes differ."""
 
-    def __init__(self, design: config.Embedding, model_dim: int, shared: Tokens | AdaptiveTokens | None = None) -> None:
+    def __init__(
+        self, design: config.Embedding, model_dim: int, shared: Tokens | AdaptiveTokens | Patches | None = None
+    ) -> None:
         super().__init__()
-        self.tokens: Tokens | AdaptiveTokens
+        self.tokens: Tokens | AdaptiveTokens | Patches
         match design.tokens:
             case config.Tokens(vocabulary=vocabulary):
                 self.tokens = Tokens(vocabulary, design.dim)
             case config.AdaptiveTokens() as steps:
                 self.tokens = AdaptiveTokens(steps, design.dim)
             case config.SourceTokens():
-                if shared is None:
+                if not isinstance(shared, Tokens):
                     raise ValueError("SourceTokens is for the target of an encoder-decoder: write Tokens(…) here")
                 self.tokens = shared
+            case config.Patches() as patches:
+                self.tokens = Patches(patches, design.dim)
         self.scale = design.scale
         self.segments = Tokens(design.segments, design.dim) if design.segments else None
         self.position = _position(design.position, design.dim)
@@ -51,14 +59,14 @@ class Embedding(nn.Module):
         return next(self.parameters()).new_zeros(1, model_dim)
 
     def forward(
-        self, tokens: Int[Tensor, " tokens"], rows: Rows, segments: Int[Tensor, " tokens"] | None = None
+        self, tokens: Given, rows: Rows, segments: Int[Tensor, " tokens"] | None = None
     ) -> Float[Tensor, "tokens model"]:
-        """The vectors of these tokens. Segments, where the network knows them, default to the first kind."""
+        """The vectors of these tokens or images. Segments, where the network knows them, default to the first kind."""
         x = self.tokens(tokens)
         if self.scale != 1:
             x = x * self.scale
         if self.segments is not None:
-            x = x + self.segments(torch.zeros_like(tokens) if segments is None else segments)
+            x = x + self.segments(torch.zeros_like(rows.positions) if segments is None else segments)
         elif segments is not None:
             raise ValueError("this network knows no segments: leave `segments` out")
         if self.position is not None:

@@ -5,14 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from regard.transformer import config, normalization
 from regard.transformer.adaptive import AdaptiveTokens, Table, steps
-from regard.transformer.config import OutputBias, Pooling, Weights
-from regard.transformer.embedding import Tokens
+from regard.transformer.config import AtToken, HighestToken, OutputBias, Pooling, Weights
+from regard.transformer.embedding import Given, Tokens
 from regard.transformer.feedforward import ACTIVATIONS
+from regard.transformer.patches import Patches
 from regard.transformer.rows import Rows
 
 Vectors = Float[Tensor, "tokens model"]
@@ -133,6 +134,45 @@ class Pooler(nn.Module):
         return Scores(sentence=self.transform(pool(self.pooling, x, rows)))
 
 
+class LooksForTokens(nn.Module):
+    """A head that is called with the tokens too, because it looks for one of them."""
+
+
+class Features(LooksForTokens):
+    """Gives one vector for each row, to be compared with others."""
+
+    def __init__(self, design: config.Features, model_dim: int) -> None:
+        super().__init__()
+        self.pooling = design.pooling
+        self.norm = normalization.build(design.norm, model_dim) if design.norm else None
+        self.projection = None if design.projection is None else nn.Linear(model_dim, design.projection, bias=False)
+
+    def forward(self, x: Vectors, rows: Rows, tokens: Given) -> Scores:
+        """The vector of each row."""
+        if isinstance(self.pooling, Pooling):
+            pooled = pool(self.pooling, x, rows)
+        else:
+            assert isinstance(tokens, Tensor)
+            pooled = x[place(self.pooling, tokens, rows)]
+        if self.norm is not None:
+            pooled = self.norm(pooled)
+        return Scores(sentence=pooled if self.projection is None else self.projection(pooled))
+
+
+class PatchClassification(nn.Module):
+    """Scores every label, once for each image, from the mean of its patches."""
+
+    def __init__(self, design: config.PatchClassification, model_dim: int) -> None:
+        super().__init__()
+        self.pooling = design.pooling
+        self.unused_norm = normalization.build(design.unused_norm, model_dim)
+        self.output = nn.Linear(model_dim, design.labels)
+
+    def forward(self, x: Vectors, rows: Rows) -> Scores:
+        """The scores of each image."""
+        return Scores(sentence=self.output(pool(self.pooling, x, rows)))
+
+
 class Tagging(nn.Module):
     """Scores every label at every position; an answer span is tagging with two labels, start and end."""
 
@@ -220,34 +260,79 @@ def pool(pooling: Pooling, x: Vectors, rows: Rows) -> Float[Tensor, "batch model
         case Pooling.MEAN:
             total = x.new_zeros(rows.batch, x.shape[1]).index_add(0, rows.row_of, x)
             return total / torch.tensor(rows.lengths, device=x.device)[:, None]
+        case Pooling.MEAN_AFTER_FIRST:
+            later = rows.columns > 0
+            total = x.new_zeros(rows.batch, x.shape[1]).index_add(0, rows.row_of[later], x[later])
+            return total / (torch.tensor(rows.lengths, device=x.device)[:, None] - 1)
 
 
-def build(
-    design: config.Head, model_dim: int, tokens: Tokens | AdaptiveTokens
-) -> AdaptiveLanguageModel | AnswerSearch | LanguageModel | Classification | Pooler | Tagging | TwoHeads:
+def place(pooling: AtToken | HighestToken, tokens: Int[Tensor, " tokens"], rows: Rows) -> Int[Tensor, " batch"]:
+    """Where the token stands that each row is pooled at: its first place, if there are several."""
+    match pooling:
+        case AtToken(token=token):
+            found = tokens == token
+        case HighestToken():
+            lowest = tokens.new_zeros(rows.batch)
+            found = tokens == lowest.scatter_reduce(0, rows.row_of, tokens, "amax")[rows.row_of]
+    end = len(tokens)
+    at = torch.arange(end, device=tokens.device).where(found, end)
+    first = tokens.new_full((rows.batch,), end).scatter_reduce(0, rows.row_of, at, "amin")
+    if bool((first == end).any()):
+        row = int((first == end).nonzero()[0, 0])
+        raise ValueError(f"row {row} is to be pooled at {pooling}, and has no such token: end every text with it")
+    return first
+
+
+AnyHead = (
+    LanguageModel
+    | AdaptiveLanguageModel
+    | Classification
+    | Pooler
+    | Features
+    | PatchClassification
+    | Tagging
+    | AnswerSearch
+    | TwoHeads
+)
+
+
+def build(design: config.Head, model_dim: int, tokens: Tokens | AdaptiveTokens | Patches) -> AnyHead:
     """The head that a config names."""
+    built: AnyHead
     match design:
         case config.LanguageModel():
-            return LanguageModel(design, model_dim, _plain(tokens))
+            built = LanguageModel(design, model_dim, _table(tokens))
         case config.AdaptiveLanguageModel():
             if not isinstance(tokens, AdaptiveTokens):
                 raise ValueError("an adaptive head needs adaptive tables")
-            return AdaptiveLanguageModel(design, model_dim, tokens)
+            built = AdaptiveLanguageModel(design, model_dim, tokens)
         case config.Classification():
-            return Classification(design, model_dim)
+            built = Classification(design, model_dim)
         case config.Pooler():
-            return Pooler(design, model_dim)
+            built = Pooler(design, model_dim)
+        case config.Features(pooling=pooling):
+            if not isinstance(pooling, Pooling):
+                _table(tokens)
+            built = Features(design, model_dim)
+        case config.PatchClassification():
+            built = PatchClassification(design, model_dim)
+        case config.Pixels(count=count):
+            built = Tagging(config.Tagging(labels=count, transform=None, bias=True), model_dim)
         case config.Tagging():
-            return Tagging(design, model_dim)
+            built = Tagging(design, model_dim)
         case config.Span(labels=labels, dropout=dropout):
-            return Tagging(config.Tagging(labels=labels, transform=None, bias=True, dropout=dropout), model_dim)
+            built = Tagging(config.Tagging(labels=labels, transform=None, bias=True, dropout=dropout), model_dim)
         case config.AnswerSearch():
-            return AnswerSearch(design, model_dim)
+            built = AnswerSearch(design, model_dim)
         case config.TwoHeads():
-            return TwoHeads(design, model_dim, _plain(tokens))
+            built = TwoHeads(design, model_dim, _table(tokens))
+    return built
 
 
-def _plain(tokens: Tokens | AdaptiveTokens) -> Tokens:
-    if not isinstance(tokens, Tokens):
+def _table(tokens: Tokens | AdaptiveTokens | Patches) -> Tokens:
+    """The token table, for heads that have to do with words."""
+    if isinstance(tokens, Patches):
+        raise ValueError("this network reads images, and the head is for words: choose another head")
+    if isinstance(tokens, AdaptiveTokens):
         raise ValueError("adaptive tables need an AdaptiveLanguageModel")
     return tokens

@@ -21,9 +21,26 @@ Draw = Callable[[Tensor, torch.Generator], None]
 def initialize(network: nn.Module, design: config.Network, seed: int, only: Collection[str] | None = None) -> None:
     """Give the parameters of a network (or `only` these) their first values, the same for the same seed."""
     generator = torch.Generator().manual_seed(seed)
+    if isinstance(design, config.DualEncoder):
+        towers: dict[str, config.SingleNetwork] = {"text.": design.text, "vision.": design.vision}
+        if only is None or "scale" in only:
+            nn.init.constant_(network.get_parameter("scale"), design.scale)
+    else:
+        towers = {"": design}
+    for prefix, tower in towers.items():
+        _draw(network, tower, generator, [row for row in _once(network) if row[0].startswith(prefix)], only)
+
+
+def _draw(
+    network: nn.Module,
+    design: config.SingleNetwork,
+    generator: torch.Generator,
+    parameters: list[tuple[str, nn.Parameter, nn.Module]],
+    only: Collection[str] | None,
+) -> None:
     scheme = design.initialization
     with torch.no_grad():
-        for name, parameter, owner in _once(network):
+        for name, parameter, owner in parameters:
             if only is not None and name not in only:
                 continue
             deviation = _plain(owner, name)
@@ -39,6 +56,8 @@ def initialize(network: nn.Module, design: config.Network, seed: int, only: Coll
                     _normal(parameter, factor * _fan_in(network, name, parameter, design), generator)
                 case config.Glorot():
                     _glorot(parameter, owner, generator)
+                case config.ByWidth(factor=factor):
+                    _normal(parameter, factor * _by_width(name, owner, design, scheme.deviation), generator)
 
 
 def _once(network: nn.Module) -> list[tuple[str, nn.Parameter, nn.Module]]:
@@ -58,7 +77,7 @@ def _adds(name: str) -> bool:
     return name.endswith(("attention.output.weight", "feedforward.down.weight"))
 
 
-def _layers(design: config.Network) -> int:
+def _layers(design: config.SingleNetwork) -> int:
     return (design.encoder if isinstance(design, config.EncoderOnly | config.TwoStream) else design.decoder).layers
 
 
@@ -76,7 +95,7 @@ def _glorot(parameter: Tensor, owner: nn.Module, generator: torch.Generator) -> 
     parameter.copy_(torch.empty(parameter.shape).uniform_(-bound, bound, generator=generator))
 
 
-def _fan_in(network: nn.Module, name: str, parameter: Tensor, design: config.Network) -> float:
+def _fan_in(network: nn.Module, name: str, parameter: Tensor, design: config.SingleNetwork) -> float:
     """T5's deviations: those of Mesh TensorFlow, with the scale of the scores folded into the query."""
     module = network.get_submodule(name.rpartition(".")[0])
     if isinstance(module, Tokens):
@@ -88,3 +107,15 @@ def _fan_in(network: nn.Module, name: str, parameter: Tensor, design: config.Net
         assert isinstance(attention, MultiHeadAttention)
         return float((parameter.shape[1] * attention.project.head_dim) ** -0.5)
     return float(parameter.shape[-1] ** -0.5)
+
+
+def _by_width(name: str, owner: nn.Module, design: config.SingleNetwork, deviation: float) -> float:
+    """CLIP's deviations, as transformers has them."""
+    if isinstance(owner, Tokens | Learned) or name.endswith("embedding.tokens.project.weight"):
+        return deviation
+    width = float(design.model_dim**-0.5)
+    if name.endswith("feedforward.up.weight"):
+        return float(width * 2**-0.5)
+    if ".attention.project." in name or name.endswith("feedforward.down.weight"):
+        return float(width * (2 * _layers(design)) ** -0.5)
+    return width

@@ -16,18 +16,20 @@ from torch import Tensor, nn
 from regard.transformer import config, head
 from regard.transformer.attention import Source
 from regard.transformer.cache import Cache, Memory
-from regard.transformer.embedding import Embedding
-from regard.transformer.head import Scores
+from regard.transformer.embedding import Embedding, Given
+from regard.transformer.head import LooksForTokens, Scores
 from regard.transformer.initialization import initialize
 from regard.transformer.mask import Everything, Mask, Padding, take_out_padding
+from regard.transformer.patches import Images, MaskedImages, Patches
 from regard.transformer.position import Learned
 from regard.transformer.rows import Rows, rows_of_padded
 from regard.transformer.stack import Stack
 
 if TYPE_CHECKING:
+    from regard.transformer.dual import DualEncoder
     from regard.transformer.two_stream import TwoStream
 
-    AnyNetwork = Union["EncoderOnly", "DecoderOnly", "EncoderDecoder", TwoStream]  # noqa: UP007 - names in quotes
+    AnyNetwork = Union["EncoderOnly", "DecoderOnly", "EncoderDecoder", TwoStream, DualEncoder]  # noqa: UP007 - quotes
 
 TokenIds = Int[Tensor, "batch length"] | Int[Tensor, " tokens"]
 TargetIds = Int[Tensor, "batch target"] | Int[Tensor, " target_tokens"]
@@ -55,7 +57,7 @@ class Output:
 class Entered:
     """A batch behind the door: its tokens side by side, its rows, and the way back."""
 
-    tokens: Int[Tensor, " tokens"]
+    tokens: Given
     rows: Rows
     mask: Mask
     places: Int[Tensor, " tokens"] | None
@@ -103,6 +105,15 @@ def enter(tokens: TokenIds, mask: AnyMask, rows: Rows | None, cache: Cache | Mem
     return Entered(tokens.flatten()[places], ragged, rest.compact(order), places, tokens.shape)
 
 
+def enter_images(images: Images | MaskedImages, mask: AnyMask, rows: Rows | None, patches: Patches) -> Entered:
+    """A batch of images: each is a row of its class vector and its patches, all of one length."""
+    if rows is not None or isinstance(mask, Tensor):
+        raise ValueError("images are rows of one length, without padding: leave `rows` and a padding mask out")
+    shape = torch.Size((patches.check(images), patches.places))
+    full = Rows.of((patches.places,) * shape[0], patches.class_vector.device)
+    return Entered(images, full, mask or Everything(), None, shape)
+
+
 class Network(nn.Module):
     """What all networks have: a config, a head, and the switch for gradient checkpointing."""
 
@@ -117,6 +128,8 @@ class Network(nn.Module):
 
     def score(self, hidden: Float[Tensor, "tokens model"], entered: Entered) -> Scores:
         """What the head says of the vectors of a batch."""
+        if isinstance(self.head, LooksForTokens):
+            return self.head(hidden, entered.rows, entered.tokens)
         return Scores() if self.head is None else self.head(hidden, entered.rows)
 
     def _output(
@@ -131,7 +144,7 @@ class Network(nn.Module):
 
 
 class EncoderOnly(Network):
-    """Embedding, encoder, head: BERT."""
+    """Embedding, encoder, head: BERT, the vision Transformer."""
 
     def __init__(self, design: config.EncoderOnly) -> None:
         super().__init__()
@@ -142,14 +155,20 @@ class EncoderOnly(Network):
 
     def forward(
         self,
-        tokens: TokenIds,
+        tokens: TokenIds | Images | MaskedImages,
         mask: AnyMask = None,
         *,
         segments: TokenIds | None = None,
         rows: Rows | None = None,
     ) -> Output:
-        """Read the tokens. `mask` is True at real tokens, or any mask of `mask.py`."""
-        entered = enter(tokens, mask, rows)
+        """Read the tokens, or the images. `mask` is True at real tokens, or any mask of `mask.py`."""
+        patches = self.embedding.tokens
+        if isinstance(patches, Patches):
+            entered = enter_images(tokens, mask, rows, patches)
+        elif isinstance(tokens, MaskedImages) or tokens.is_floating_point():
+            raise ValueError("this network reads token ids, not images")
+        else:
+            entered = enter(tokens, mask, rows)
         _check_length(entered.rows, self.embedding)
         x = self.embedding(entered.tokens, entered.rows, entered.pack(segments))
         return self._output(self.encoder(x, entered.rows, entered.mask), entered)
@@ -161,6 +180,7 @@ class DecoderOnly(Network):
     def __init__(self, design: config.DecoderOnly) -> None:
         super().__init__()
         self.config = design
+        self.model_dim = design.model_dim
         self.embedding = Embedding(design.embedding, design.model_dim)
         self.decoder = Stack(design.decoder, design.model_dim)
         self.head = head.build(design.head, design.model_dim, self.embedding.tokens) if design.head else None
@@ -182,7 +202,7 @@ class DecoderOnly(Network):
         """Read the tokens, each seeing those before it; with a cache, also those of the steps before."""
         if not isinstance(cache, Cache):
             batch = rows.batch if rows else len(tokens)
-            cache = self.decoder.begin(cache, batch, self.embedding.like(self.config.model_dim))
+            cache = self.decoder.begin(cache, batch, self.embedding.like(self.model_dim))
         entered = enter(tokens, mask, rows, cache)
         _check_length(entered.rows, self.embedding)
         x = self.embedding(entered.tokens, entered.rows, entered.pack(segments))
@@ -245,6 +265,7 @@ def _check_length(rows: Rows, embedding: Embedding) -> None:
 
 def empty(design: config.Network) -> AnyNetwork:
     """The network that a config describes, on the meta device: all its parts and shapes, and no memory."""
+    from regard.transformer.dual import DualEncoder  # which builds on this file
     from regard.transformer.two_stream import TwoStream  # which builds on this file
 
     with torch.device("meta"):
@@ -257,6 +278,8 @@ def empty(design: config.Network) -> AnyNetwork:
                 return EncoderDecoder(design)
             case config.TwoStream():
                 return TwoStream(design)
+            case config.DualEncoder():
+                return DualEncoder(design)
 
 
 def build(

@@ -28,6 +28,19 @@ LLAMA = dict(
     vocab_size=47, hidden_size=24, intermediate_size=37, num_hidden_layers=3, num_attention_heads=4,
     num_key_value_heads=2, max_position_embeddings=19, attention_dropout=0.23, num_labels=LABELS,
 )  # fmt: skip
+VIT = dict(
+    hidden_size=24, num_hidden_layers=3, num_attention_heads=4, intermediate_size=37, image_size=15, patch_size=5,
+    num_channels=2, encoder_stride=5, hidden_dropout_prob=0.11, attention_probs_dropout_prob=0.23, num_labels=LABELS,
+)  # fmt: skip
+CLIP_TEXT = dict(
+    vocab_size=47, hidden_size=24, num_hidden_layers=3, num_attention_heads=4, intermediate_size=37,
+    max_position_embeddings=19, attention_dropout=0.23, projection_dim=13, eos_token_id=5,
+)  # fmt: skip
+CLIP_VISION = dict(
+    hidden_size=30, num_hidden_layers=2, num_attention_heads=5, intermediate_size=41, image_size=15, patch_size=5,
+    num_channels=2, attention_dropout=0.31, projection_dim=13, layer_norm_eps=1e-4,
+)  # fmt: skip
+CLIP = dict(text_config=CLIP_TEXT, vision_config=CLIP_VISION, projection_dim=11, num_labels=LABELS)
 GATED = T5 | dict(feed_forward_proj="gated-gelu")
 LLAMA3_ROPE = dict(rope_type="llama3", rope_theta=500.0, factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0,
                    original_max_position_embeddings=24)  # fmt: skip
@@ -82,6 +95,10 @@ SIZES = {
         layer_norm_epsilon=1e-4,
         num_labels=LABELS,
     ),
+    "vit": VIT,
+    "clip": CLIP,
+    "clip_text_model": CLIP_TEXT,
+    "clip_vision_model": CLIP_VISION,
     "mbart": BART | dict(classifier_dropout=0.31, scale_embedding=True),
 }
 
@@ -97,6 +114,11 @@ VARIANTS = [
     Case("roberta", "RobertaForCausalLM", BERT | dict(is_decoder=True), "decoder"),
     Case("gpt2", "GPT2LMHeadModel", GPT2 | dict(scale_attn_by_inverse_layer_idx=True), "scaled-by-layer"),
     Case("gpt2", "GPT2LMHeadModel", GPT2 | dict(scale_attn_weights=False, n_inner=None), "unscaled"),
+    Case("vit", "ViTForImageClassification", VIT | dict(image_size=[9, 16], patch_size=[4, 3]), "oblong"),
+    Case("clip", "CLIPModel", CLIP, "old-config",
+         edit=dict(text_config=CLIP_TEXT | dict(eos_token_id=2, hidden_act="gelu"), text_config_dict=CLIP_TEXT)),
+    Case("clip_text_model", "CLIPTextModelWithProjection", CLIP_TEXT | dict(eos_token_id=2), "old-end"),
+    Case("vit", "ViTModel", VIT | dict(qkv_bias=False, head_dim=5, pooler_act="gelu", hidden_act="relu"), "unbiased"),
     Case("bart", "BartForConditionalGeneration", BART | dict(scale_embedding=True), "scaled"),
     Case("t5", "T5ForConditionalGeneration", GATED, "gated"),
     Case("t5", "T5ForConditionalGeneration", GATED | dict(tie_word_embeddings=False), "1.1-new-config",
@@ -123,8 +145,14 @@ ABSENT = {
 
 def published(family):
     """The classes that transformers publishes for a family."""
-    names = importlib.import_module(modeling(family)).__all__
-    return [name for name in names if not name.endswith("PreTrainedModel")]
+    module = importlib.import_module(modeling(family))
+    return [name for name in module.__all__ if not name.endswith("PreTrainedModel") and _of(family, module, name)]
+
+
+def _of(family, module, name):
+    """Some files of transformers have the classes of several families."""
+    config = getattr(getattr(module, name), "config_class", None)
+    return config is None or config.model_type == family
 
 
 def _settings(family, name):

@@ -8,31 +8,36 @@ import contextlib
 import json
 import sys
 import types
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import torch
 import transformers
 from torch import Tensor, nn
 from torch.nn import functional
+from transformers.core_model_loading import revert_weight_conversion
 
 from regard.checkpoint.load import Table, _base, _modern_names, _spelt_out, load
 from regard.families.registry import FAMILIES
 from regard.families.table import Place
 from regard.transformer.block import Block
-from regard.transformer.network import EncoderDecoder, Output
+from regard.transformer.dual import DualEncoder
+from regard.transformer.network import EncoderDecoder, EncoderOnly
+from regard.transformer.patches import MaskedImages, Patches
 from regard.transformer.rows import Rows
 from regard.transformer.two_stream import TwoStream
 
 ROWS, LENGTH, TARGET_LENGTH, LABELS = 3, 7, 5, 4
 PAD, END = 1, 2
+LAST_BEFORE_NORM = {"vit", "clip", "clip_text_model", "clip_vision_model"}
+"""Families whose last hidden state is what the last block gave; elsewhere it is what the final norm made of it."""
 FIRST_WORD = 3
 """Ids below are special: they never stand in random text, so that nothing depends on what they mean."""
 
 
 def modeling(family):
     """The module of transformers that has the classes of a family."""
-    folder = {"openai-gpt": "openai"}.get(family, family)
+    folder = {"openai-gpt": "openai", "clip_text_model": "clip", "clip_vision_model": "clip"}.get(family, family)
     return f"transformers.models.{folder}.modeling_{folder}"
 
 
@@ -148,22 +153,30 @@ def ours(case, model, folder: Path, dtype=torch.float64):
 
 @dataclass
 class Batch:
-    """Random text."""
+    """Random text, random images, or both."""
 
-    source: Tensor
-    target: Tensor | None
-    segments: Tensor | None
+    source: Tensor | None
+    target: Tensor | None = None
+    segments: Tensor | None = None
+    images: Tensor | None = None
+    masked: Tensor | None = None
 
     def row(self, index, start=0, stop=None):
+        """One text, with all images that there are."""
+
         def cut(x):
             return None if x is None else x[index : index + 1, start:stop]
 
-        return Batch(cut(self.source), cut(self.target), cut(self.segments))
+        return replace(self, source=cut(self.source), target=cut(self.target), segments=cut(self.segments))
 
 
 def batch(network, seed=1):
+    if isinstance(network, DualEncoder):
+        return replace(batch(network.text, seed), images=batch(network.vision, seed).images)
     generator = torch.Generator().manual_seed(seed)
     design = network.config
+    if reads_images(network):
+        return pictures(network.embedding.tokens, generator)
     embedding = design.source if isinstance(network, EncoderDecoder) else design.embedding
     vocabulary = embedding.tokens.vocabulary
 
@@ -177,14 +190,28 @@ def batch(network, seed=1):
         target_size = getattr(design.target.tokens, "vocabulary", vocabulary)
         target = text(LENGTH if whole_row else TARGET_LENGTH, target_size)
         source[:, -1] = END
+    if token := getattr(getattr(design.head, "pooling", None), "token", None):
+        source[:, LENGTH // 2] = source[:, LENGTH - 2] = token  # the first stays where rows are cut on either side
     kinds = 3 if isinstance(network, TwoStream) else embedding.segments
     segments = text(LENGTH, kinds, 0) if kinds else None
     return Batch(source, target, segments)
 
 
+def reads_images(network):
+    return isinstance(network, EncoderOnly) and isinstance(network.embedding.tokens, Patches)
+
+
+def pictures(patches, generator):
+    shape = (ROWS, patches.design.channels, *patches.design.image)
+    images = torch.randn(shape, generator=generator, dtype=torch.float64)
+    masked = torch.rand((ROWS, patches.patches), generator=generator) < 0.4
+    return Batch(None, images=images, masked=masked if patches.design.mask_vector else None)
+
+
 def run_theirs(case, model, given: Batch):
     """What transformers says: (hidden states of each block, words, sentence)."""
-    inputs = {"input_ids": given.source}
+    named = {"input_ids": given.source, "pixel_values": given.images, "bool_masked_pos": given.masked}
+    inputs = {name: value for name, value in named.items() if value is not None}
     if given.segments is not None:
         inputs["token_type_ids"] = given.segments
     if given.target is not None:
@@ -198,12 +225,18 @@ def run_theirs(case, model, given: Batch):
 
 
 def _hidden(output):
+    if "logits_per_text" in output:
+        return [*output.text_model_output.hidden_states, *output.vision_model_output.hidden_states]
     if "decoder_hidden_states" in output:
         return [*(output.encoder_hidden_states or ()), *(output.decoder_hidden_states or ())]
     return list(output.hidden_states)
 
 
 def _scores(output):
+    if "logits_per_text" in output:
+        return None, output.logits_per_text
+    if "reconstruction" in output:
+        return output.reconstruction, None
     if "start_logits" in output:
         return torch.stack([output.start_logits, output.end_logits], dim=-1), None
     if "mc_logits" in output:
@@ -217,7 +250,8 @@ def _scores(output):
         if logits.shape == (1, ROWS):
             return None, logits.T  # multiple choice: one text with as many choices as there are rows
         return (logits, None) if logits.ndim == 3 else (None, logits)
-    return output.last_hidden_state, output.get("pooler_output")
+    pooled = [output[name] for name in ("pooler_output", "text_embeds", "image_embeds") if name in output]
+    return output.last_hidden_state, pooled[0] if pooled else None
 
 
 def run_ours(network, given: Batch, mask=None, **kwargs):
@@ -237,6 +271,10 @@ def run_ours(network, given: Batch, mask=None, **kwargs):
 
 
 def call(network, given: Batch, mask=None, **kwargs):
+    if given.source is None:
+        return network(given.images if given.masked is None else MaskedImages(given.images, given.masked))
+    if given.images is not None:
+        return network(given.source, given.images, mask, **kwargs)
     if given.target is not None:
         return network(given.source, given.target, mask, **kwargs)
     if given.segments is not None:
@@ -244,12 +282,16 @@ def call(network, given: Batch, mask=None, **kwargs):
     return network(given.source, mask, **kwargs)
 
 
-def scores(network, output: Output):
+def scores(network, output):
+    if isinstance(network, DualEncoder):
+        return None, output.by_text
     head = type(network.config.head).__name__
-    if head in ("NoneType", "Pooler"):
+    if head in ("NoneType", "Pooler", "Features"):
         return output.hidden, output.logits
-    if head == "Classification":
+    if head in ("Classification", "PatchClassification"):
         return None, output.logits
+    if head == "Pixels":
+        return network.embedding.tokens.picture(output.logits), None
     return output.logits, output.sentence
 
 
@@ -270,7 +312,7 @@ def pairs(case, model, network) -> list[Place]:
     """Which parameter of theirs is which of ours."""
     stored = _modern_names(_fake(model))
     table = Table(FAMILIES[case.family], case.architecture, _base(FAMILIES[case.family], case.architecture, stored))
-    theirs = dict(model.named_parameters())
+    theirs = parameters(model)
     found = {}
     for place in _spelt_out(network, table):
         if place.theirs in theirs:
@@ -281,7 +323,12 @@ def pairs(case, model, network) -> list[Place]:
 def _fake(model):
     from regard.checkpoint.files import Stored
 
-    return {name: Stored(name, tuple(v.shape), v.dtype, lambda v=v: v) for name, v in model.named_parameters()}
+    return {name: Stored(name, tuple(v.shape), v.dtype, lambda v=v: v) for name, v in parameters(model).items()}
+
+
+def parameters(model):
+    """The parameters of a model under the names that they have in a file: some classes have others in memory."""
+    return revert_weight_conversion(model, dict(model.named_parameters()))
 
 
 def distance(one, other):
