@@ -11,7 +11,7 @@ import json
 import os
 import pickle
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
@@ -63,6 +63,8 @@ def read_json(path: Path) -> dict[str, Any]:
         raise CheckpointError(f"{path}, line {error.lineno}: this is no valid JSON ({error.msg})") from None
     except RecursionError:
         raise CheckpointError(f"{path}: JSON nested too deeply to be a model's") from None
+    except ValueError as error:
+        raise CheckpointError(f"{path}: this is no JSON of a model's ({error})") from None
     if not isinstance(value, dict):
         raise CheckpointError(f"{path}: expected a JSON object, found {type(value).__name__}")
     return value
@@ -90,7 +92,7 @@ def _stored(open_one: Callable[[Path], Iterable[Stored]], paths: Iterable[Path])
     for path in paths:
         for stored in open_one(path):
             if stored.name in seen:
-                raise CheckpointError(f"tensor {stored.name} stands in {seen[stored.name].name} and in {path.name}")
+                raise CheckpointError(f"{path}: tensor {stored.name} stands in {seen[stored.name].name} too")
             seen[stored.name] = path
             yield stored.name, stored
 
@@ -138,11 +140,16 @@ def _restricted_pickle(path: Path) -> list[Stored]:
         raise CheckpointError(
             f"{path} holds more than tensors, and loading it would run code: it is refused. Ask for a safetensors file"
         ) from None
-    except (RuntimeError, EOFError, ValueError, OSError, KeyError, AttributeError) as error:
+    except Exception as error:  # a damaged file can make the loader fail in any way
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise CheckpointError(f"{path} is damaged or no torch file ({reason}): copy it again") from None
-    if not isinstance(tensors, dict) or not all(isinstance(value, Tensor) for value in tensors.values()):
-        raise CheckpointError(f"{path}: expected a dictionary of tensors")
+    if not isinstance(tensors, dict):
+        raise CheckpointError(f"{path}: expected a dictionary of tensors, found {type(tensors).__name__}")
+    for name, value in tensors.items():
+        if not isinstance(name, str) or not isinstance(value, Tensor) or value.layout is not torch.strided:
+            raise CheckpointError(f"{path}: expected a dictionary of tensors, found {name!r}: {type(value).__name__}")
+        if value.nbytes > value.untyped_storage().nbytes():
+            raise CheckpointError(f"{path}: tensor {name} claims {value.nbytes} bytes, and the file holds fewer")
     return [_in_memory(name, value) for name, value in tensors.items()]
 
 
@@ -185,21 +192,23 @@ def write_tensors(folder: Path, tensors: Mapping[str, Tensor], shard_bytes: int 
         shards[-1][name] = tensor
         size += tensor.nbytes
     if len(shards) == 1:
-        _write(folder / WEIGHTS, shards[0])
+        _write({folder / WEIGHTS: shards[0]})
         _remove(folder, keep={WEIGHTS})
         return
     names = [f"model-{i + 1:05d}-of-{len(shards):05d}.safetensors" for i in range(len(shards))]
-    for name, shard in zip(names, shards, strict=True):
-        _write(folder / name, shard)
+    _write({folder / name: shard for name, shard in zip(names, shards, strict=True)})
     where = {tensor: name for name, shard in zip(names, shards, strict=True) for tensor in shard}
     total = sum(tensor.nbytes for tensor in tensors.values())
     write_json(folder / f"{WEIGHTS}.index.json", {"metadata": {"total_size": total}, "weight_map": where})
     _remove(folder, keep={*names, f"{WEIGHTS}.index.json"})
 
 
-def _write(path: Path, tensors: Mapping[str, Tensor]) -> None:
-    with replacing(path) as temporary:
-        save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, temporary, {"format": "pt"})
+def _write(files: Mapping[Path, Mapping[str, Tensor]]) -> None:
+    """All files or none: they take their names when the last of them is written."""
+    with ExitStack() as stack:
+        for path, tensors in files.items():
+            temporary = stack.enter_context(replacing(path))
+            save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, temporary, {"format": "pt"})
 
 
 def _remove(folder: Path, keep: set[str]) -> None:

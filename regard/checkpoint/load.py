@@ -52,11 +52,12 @@ def load(
     weights keep their type unless `dtype` says otherwise.
     """
     folder = Path(folder)
-    values = {**_config(folder), **(change or {})}
+    values = _changed(_config(folder), change or {})
     with open_tensors(folder) as found:
-        stored = _modern_names(found)
+        stored = _modern_names(found, folder)
         if values.get("model_type") == NATIVE:
-            design, origin, table = _native(values, folder), None, None
+            design, origin, table = _native(values, architecture, folder), None, None
+            _check_layers(design, stored, folder)
         else:
             design, origin, table = _published(values, architecture, stored, folder)
         plan = _plan(design, table, stored, Report(str(folder), origin))
@@ -94,7 +95,19 @@ def _config(folder: Path) -> dict[str, Any]:
     return read_json(folder / CONFIG)
 
 
-def _native(values: Mapping[str, Any], folder: Path) -> config.Network:
+def _changed(values: dict[str, Any], change: Mapping[str, Any]) -> dict[str, Any]:
+    """The config with some values changed. A new number of labels leaves the names of the old ones behind."""
+    if "num_labels" in change:
+        values = {key: value for key, value in values.items() if key not in ("id2label", "label2id")}
+    return {**values, **change}
+
+
+def _native(values: Mapping[str, Any], architecture: str | None, folder: Path) -> config.Network:
+    unknown = set(values) - {"model_type", "network", "dtype", "torch_dtype"}
+    if unknown:
+        raise CheckpointError(f"{folder / CONFIG}: beside `network` there is no key {', '.join(sorted(unknown))}")
+    if architecture is not None:
+        raise CheckpointError(f"{folder}: saved under our own names, it has no architecture {architecture!r} to choose")
     try:
         design: config.Network = from_json(values.get("network"))
     except ValueError as error:
@@ -106,7 +119,7 @@ def _published(
     values: dict[str, Any], architecture: str | None, stored: Mapping[str, Stored], folder: Path
 ) -> tuple[config.Network, Origin, Table]:
     kind = values.get("model_type")
-    if kind not in FAMILIES:
+    if not isinstance(kind, str) or kind not in FAMILIES:
         raise CheckpointError(f"{folder / CONFIG}: model_type is {kind!r}; known are {', '.join([*FAMILIES, NATIVE])}")
     family = FAMILIES[kind]
     try:
@@ -115,7 +128,7 @@ def _published(
         raise CheckpointError(f"{folder / str(error)}") from None
     _check_layers(design, stored, folder)
     table = Table(family, name, _base(family, name, stored))
-    design = _untied(design, table, stored)
+    design = _untied(design, table, stored, folder)
     return design, Origin(family.name, name, {**values, "architectures": [name]}), table
 
 
@@ -123,11 +136,20 @@ def _check_layers(design: config.Network, stored: Mapping[str, Stored], folder: 
     """A config can claim any number of blocks; the tensors show how many there are."""
     towers = (design.text, design.vision) if isinstance(design, config.DualEncoder) else (design,)
     stacks = [getattr(tower, side) for tower in towers for side in ("encoder", "decoder") if hasattr(tower, side)]
-    layers = sum(stack.layers for stack in stacks)
+    layers = sum(stack.layers for stack in stacks if isinstance(stack.sharing, config.Apart))
     if layers > len(stored):
         raise CheckpointError(
             f"{folder / CONFIG}: the config asks for {layers} blocks, but the weights are only {len(stored)} tensors"
         )
+
+
+def _empty(design: config.Network, folder: Path) -> AnyNetwork:
+    try:
+        return network.empty(design)
+    except (RuntimeError, ValueError, TypeError, IndexError, ArithmeticError, MemoryError) as error:
+        raise CheckpointError(
+            f"{folder / CONFIG}: no network can be made of it ({str(error).splitlines()[0]})"
+        ) from None
 
 
 def _base(family: Family, architecture: str, stored: Mapping[str, Stored]) -> str:
@@ -136,16 +158,18 @@ def _base(family: Family, architecture: str, stored: Mapping[str, Stored]) -> st
     return next((base for base in bases if base and any(name.startswith(base) for name in stored)), "")
 
 
-def _modern_names(stored: dict[str, Stored]) -> dict[str, Stored]:
+def _modern_names(stored: dict[str, Stored], folder: Path) -> dict[str, Stored]:
     """Files that came from TensorFlow call the weight of a norm gamma and its bias beta."""
-    renamed = {}
+    renamed: dict[str, Stored] = {}
     for name, value in stored.items():
         new = re.sub(r"\.gamma$", ".weight", re.sub(r"\.beta$", ".bias", name))
-        renamed[new] = replace(value, name=new)
+        if new in renamed:
+            raise CheckpointError(f"{folder}: tensors {renamed[new].name} and {name} are one and the same: remove one")
+        renamed[new] = value
     return renamed
 
 
-def _untied(design: config.Network, table: Table, stored: Mapping[str, Stored]) -> config.Network:
+def _untied(design: config.Network, table: Table, stored: Mapping[str, Stored], folder: Path) -> config.Network:
     """A last layer that is stored and differs from the token table is its own, whatever the config says."""
     if isinstance(design, config.DualEncoder):
         return design
@@ -153,7 +177,7 @@ def _untied(design: config.Network, table: Table, stored: Mapping[str, Stored]) 
     words = head.words if isinstance(head, TwoHeads) else head
     if head is None or not isinstance(words, LanguageModel) or words.weights is Weights.OWN:
         return design
-    probe = network.empty(design)
+    probe = _empty(design, folder)
     by_ours = {place.ours[0]: place.theirs for place in _spelt_out(probe, table) if place.theirs in stored}
     last = by_ours.get("head.words.output.weight" if isinstance(head, TwoHeads) else "head.output.weight")
     side = "target" if isinstance(design, config.EncoderDecoder) else "embedding"
@@ -183,12 +207,7 @@ def _first_names(probe: nn.Module) -> dict[str, str]:
 
 def _plan(design: config.Network, table: Table | None, stored: Mapping[str, Stored], report: Report) -> Plan:
     """Find a tensor for every parameter, and a reason for every tensor."""
-    try:
-        probe = network.empty(design)
-    except (RuntimeError, OverflowError, MemoryError) as error:
-        raise CheckpointError(
-            f"{report.folder}: sizes that no machine can hold ({str(error).splitlines()[0]})"
-        ) from None
+    probe = _empty(design, Path(report.folder))
     canonical, shapes = _first_names(probe), {name: value.shape for name, value in probe.named_parameters()}
     taken: dict[str, Place] = {}
     chosen: list[Place] = []
@@ -305,9 +324,13 @@ def _fill(
     """Put every tensor in its place."""
     used = {stored[place.theirs].dtype for place in plan.places}
     target = dtype or _widest(used, plan.report)
+    taken: set[int] = set()
     for place in plan.places:
         for name, part in zip(place.ours, place.how.read(stored[place.theirs].read(), len(place.ours)), strict=True):
-            _set(plan.network, name, part.to(device, target))
+            value = part.to(device, target)
+            # An old file may hold one piece of memory under two names; two parameters must not share it.
+            _set(plan.network, name, value.clone() if value.data_ptr() in taken else value)
+            taken.add(value.data_ptr())
     absent = [name for name, value in plan.network.named_parameters() if value.is_meta]
     for name in absent:
         _set(plan.network, name, torch.zeros(plan.network.get_parameter(name).shape, dtype=target, device=device))
@@ -318,12 +341,15 @@ def _fill(
 
 
 def _widest(dtypes: Iterable[torch.dtype | None], report: Report) -> torch.dtype:
-    known = sorted({dtype for dtype in dtypes if dtype is not None}, key=lambda dtype: torch.finfo(dtype).bits)
+    known = sorted(
+        {dtype for dtype in dtypes if dtype is not None}, key=lambda dtype: (torch.finfo(dtype).bits, str(dtype))
+    )
     if not known:
         return torch.float32
+    widest = torch.float32 if known == [torch.bfloat16, torch.float16] else known[-1]
     if len(known) > 1:
-        report.notes.append(f"the weights are of several types ({', '.join(map(str, known))}): all made {known[-1]}")
-    return known[-1]
+        report.notes.append(f"the weights are of several types ({', '.join(map(str, known))}): all made {widest}")
+    return widest
 
 
 def _set(root: nn.Module, name: str, value: Tensor) -> None:

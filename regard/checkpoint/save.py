@@ -44,9 +44,9 @@ def save(
         tensors = {name: tensor.to(dtype) for name, tensor in tensors.items()}
     if values is None:
         values = {"model_type": NATIVE, "network": to_json(network.config)}
-    stored = next(iter(tensors.values())).dtype
-    if dtype is not None or "torch_dtype" not in values:
-        values = {**values, "torch_dtype" if "torch_dtype" in values else "dtype": str(stored).removeprefix("torch.")}
+    stored = str(next(iter(tensors.values())).dtype).removeprefix("torch.")
+    said = [key for key in ("dtype", "torch_dtype") if key in values] or ["dtype"]
+    values = {**values, **dict.fromkeys(said, stored)}
     folder.mkdir(parents=True, exist_ok=True)
     write_tensors(folder, tensors)
     write_json(folder / CONFIG, values)

@@ -222,11 +222,14 @@ def attention_weights(theirs: str, ours: str) -> tuple[Entry, ...]:
 def block_weights(side: str) -> tuple[Entry, ...]:
     """The blocks of the encoder, or of the decoder."""
     theirs, ours = f"@{side}.layers.#", f"{side}.blocks.#"
+    across = (
+        *attention_weights(f"{theirs}.encoder_attn", f"{ours}.cross_attention"),
+        Entry(f"{theirs}.encoder_attn_layer_norm", f"{ours}.cross_attention_residual.norm"),
+    )
     return (
         *attention_weights(f"{theirs}.self_attn", f"{ours}.attention"),
         Entry(f"{theirs}.self_attn_layer_norm", f"{ours}.attention_residual.norm"),
-        *attention_weights(f"{theirs}.encoder_attn", f"{ours}.cross_attention"),
-        Entry(f"{theirs}.encoder_attn_layer_norm", f"{ours}.cross_attention_residual.norm"),
+        *(across if side == "decoder" else ()),
         Entry(f"{theirs}.fc1", f"{ours}.feedforward.up"),
         Entry(f"{theirs}.fc2", f"{ours}.feedforward.down"),
         Entry(f"{theirs}.final_layer_norm", f"{ours}.feedforward_residual.norm"),

@@ -5,7 +5,7 @@ Post-norm, learned positions, segments, GELU. As `is_decoder` it reads from left
 
 from typing import Any
 
-from regard.families.family import Architecture, Family, Story, Theirs, activation_name, is_tied, labels, tied
+from regard.families.family import Architecture, Family, Maybe, Story, Theirs, activation_name, is_tied, labels, tied
 from regard.families.table import Entry
 from regard.transformer.config import (
     Activation,
@@ -44,7 +44,7 @@ KEYS = {
     "hidden_act": "gelu",
     "hidden_dropout_prob": 0.1,
     "attention_probs_dropout_prob": 0.1,
-    "classifier_dropout": None,
+    "classifier_dropout": Maybe(float),
     "max_position_embeddings": 512,
     "type_vocab_size": 2,
     "initializer_range": 0.02,
@@ -227,6 +227,13 @@ def weights(design: EncoderOnly | DecoderOnly, last_layer: str | None = "cls.pre
     """Where the network's weights stand, and the bias of a language model's last layer."""
     theirs = "@encoder.layer.#"
     ours = "encoder.blocks.#" if isinstance(design, EncoderOnly) else "decoder.blocks.#"
+    across = (
+        Entry(f"{theirs}.crossattention.self.query", f"{ours}.cross_attention.project.query"),
+        Entry(f"{theirs}.crossattention.self.key", f"{ours}.cross_attention.project.key"),
+        Entry(f"{theirs}.crossattention.self.value", f"{ours}.cross_attention.project.value"),
+        Entry(f"{theirs}.crossattention.output.dense", f"{ours}.cross_attention.output"),
+        Entry(f"{theirs}.crossattention.output.LayerNorm", f"{ours}.cross_attention_residual.norm"),
+    )
     return (
         Entry("@embeddings.word_embeddings", "embedding.tokens"),
         Entry("@embeddings.position_embeddings", "embedding.position"),
@@ -237,11 +244,7 @@ def weights(design: EncoderOnly | DecoderOnly, last_layer: str | None = "cls.pre
         Entry(f"{theirs}.attention.self.value", f"{ours}.attention.project.value"),
         Entry(f"{theirs}.attention.output.dense", f"{ours}.attention.output"),
         Entry(f"{theirs}.attention.output.LayerNorm", f"{ours}.attention_residual.norm"),
-        Entry(f"{theirs}.crossattention.self.query", f"{ours}.cross_attention.project.query"),
-        Entry(f"{theirs}.crossattention.self.key", f"{ours}.cross_attention.project.key"),
-        Entry(f"{theirs}.crossattention.self.value", f"{ours}.cross_attention.project.value"),
-        Entry(f"{theirs}.crossattention.output.dense", f"{ours}.cross_attention.output"),
-        Entry(f"{theirs}.crossattention.output.LayerNorm", f"{ours}.cross_attention_residual.norm"),
+        *(across if isinstance(design, DecoderOnly) else ()),
         Entry(f"{theirs}.intermediate.dense", f"{ours}.feedforward.up"),
         Entry(f"{theirs}.output.dense", f"{ours}.feedforward.down"),
         Entry(f"{theirs}.output.LayerNorm", f"{ours}.feedforward_residual.norm"),

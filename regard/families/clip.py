@@ -9,15 +9,15 @@ is there, it is the one that counts, completed with the published defaults, so t
 from typing import Any
 
 from regard.families import clip_text, clip_vision
-from regard.families.family import Architecture, ConfigError, Family, Story, Theirs, labels
+from regard.families.family import Architecture, ConfigError, Family, Maybe, Story, Theirs, labels
 from regard.families.table import Entry
 from regard.transformer.config import DualEncoder, EncoderOnly, Head, LayerNorm, PatchClassification, Pooling
 
 KEYS = {
-    "text_config": None,
-    "vision_config": None,
-    "text_config_dict": None,
-    "vision_config_dict": None,
+    "text_config": Maybe(dict),
+    "vision_config": Maybe(dict),
+    "text_config_dict": Maybe(dict),
+    "vision_config_dict": Maybe(dict),
     "projection_dim": 512,
     "logit_scale_init_value": 2.6592,
 }

@@ -6,7 +6,7 @@ final norm's epsilon can be set; no attention weight is ever dropped out.
 
 from typing import Any
 
-from regard.families.family import Architecture, Family, Story, Theirs, is_tied, labels, tied
+from regard.families.family import Architecture, Family, Maybe, Story, Theirs, is_tied, labels, tied
 from regard.families.table import Entry
 from regard.transformer.config import (
     Activation,
@@ -42,7 +42,7 @@ KEYS = {
     "embd_pdrop": 0.1,
     "layer_norm_epsilon": 1e-6,
     "initializer_range": 0.02,
-    "pad_token_id": None,
+    "pad_token_id": Maybe(int),
     "tie_word_embeddings": True,
 }
 

@@ -8,6 +8,7 @@ the head's weights stand in a checkpoint.
 from __future__ import annotations
 
 import difflib
+import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -68,6 +69,18 @@ COMMON = {
 }
 
 
+@dataclass(frozen=True)
+class Maybe:
+    """The kind of a key that may be null, and what it is where it is left out."""
+
+    kind: type
+    default: Any = None
+
+
+# Keys that matter in every family.
+ANYWHERE = {"id2label": Maybe(dict), "num_labels": Maybe(int), "pruned_heads": Maybe(dict)}
+
+
 class ConfigError(ValueError):
     """A published config that cannot be translated: it says which key, what was found and what was expected."""
 
@@ -80,9 +93,11 @@ class Theirs(Mapping[str, Any]):
     """
 
     def __init__(self, values: Mapping[str, Any], family: Family) -> None:
-        self._values = {**family.keys, "id2label": None, "num_labels": None, "pruned_heads": None, **values}
+        keys = {**ANYWHERE, **family.keys}
+        defaults = {key: value.default if isinstance(value, Maybe) else value for key, value in keys.items()}
+        self._values = {**defaults, **values}
         self._family = family.name
-        known = {*family.keys, *COMMON, *family.ignored, "id2label", "num_labels", "pruned_heads"}
+        known = {*keys, *COMMON, *family.ignored}
         for key in values:
             if key not in known:
                 near = difflib.get_close_matches(key, known, 1)
@@ -91,8 +106,8 @@ class Theirs(Mapping[str, Any]):
                     f"config.json: {family.name} has no key {key!r} (value {values[key]!r}), and it might change "
                     f"numbers.{hint} Remove it if you know that it does not matter."
                 )
-        for key, default in family.keys.items():
-            self._check(key, default)
+        for key, default in keys.items():
+            _check(key, default, self._values[key])
         if self._values["pruned_heads"]:
             raise ConfigError("config.json: `pruned_heads` is not empty: networks with removed heads cannot be read")
 
@@ -109,6 +124,8 @@ class Theirs(Mapping[str, Any]):
     def labels(self) -> int:
         """How many labels a classifier has."""
         if self["id2label"] is not None:
+            if not self["id2label"]:
+                raise ConfigError("config.json: id2label is {}: expected one name for each label")
             return len(self["id2label"])
         return 2 if self["num_labels"] is None else int(self["num_labels"])
 
@@ -131,18 +148,35 @@ class Theirs(Mapping[str, Any]):
             raise ConfigError(f"config.json: {size} {self[size]} is not a multiple of {heads} {self[heads]}")
         return int(self[size] // self[heads])
 
-    def _check(self, key: str, default: Any) -> None:
-        value = self._values[key]
-        if default is None or value is None:
-            return
-        kinds: dict[type, tuple[type, ...]] = {int: (int,), float: (int, float), bool: (bool,), str: (str,)}
-        good = isinstance(value, kinds.get(type(default), (object,)))
-        if isinstance(value, bool) and not isinstance(default, bool):
-            good = False
-        if not good:
-            raise ConfigError(f"config.json: {key} must be {type(default).__name__}, found {value!r}")
-        if isinstance(value, int) and not isinstance(value, bool) and not -1 <= value < 2**31:
-            raise ConfigError(f"config.json: {key} is {value}, which no network has")
+
+def _check(key: str, default: Any, value: Any) -> None:
+    """Stop if a value is not of the kind of its default, or if no network has it."""
+    kind: type = default.kind if isinstance(default, Maybe) else type(default)
+    if value is None and (isinstance(default, Maybe) or key == "pad_token_id"):
+        return
+    if kind is tuple:
+        return  # a number or several: the family looks at it itself
+    allowed: Any = (int, float) if kind is float else (kind,)
+    if not isinstance(value, allowed) or (isinstance(value, bool) and kind is not bool):
+        raise ConfigError(f"config.json: {key} must be {kind.__name__}, found {value!r}")
+    if kind is int and not _smallest(key, default) <= value < _too_many(key):
+        raise ConfigError(f"config.json: {key} is {value}, which no network has")
+    if kind is float and not 0 <= value < math.inf:
+        raise ConfigError(f"config.json: {key} is {value}, but must be a number from 0 upwards")
+    if "drop" in key and not value <= 1:
+        raise ConfigError(f"config.json: {key} is {value}, but a rate is from 0 to 1")
+
+
+def _smallest(key: str, default: Any) -> int:
+    """Sizes are at least 1, unless the default itself is smaller; a token may be number 0."""
+    if key.endswith("_token_id"):
+        return 0
+    return min(1, default) if isinstance(default, int) else 1
+
+
+def _too_many(key: str) -> int:
+    """Sizes that only a broken file has. What passes is compared with the tensors before anything is allocated."""
+    return 10**4 if "layer" in key else 10**7 if key == "num_labels" else 2**31
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -212,13 +246,15 @@ class Family:
         theirs, kind = Theirs(values, self), self.architectures[name]
         try:
             return (kind.network or self.network)(theirs, kind.head(theirs)), name
-        except ZeroDivisionError:
-            raise ConfigError("config.json: a size is zero") from None
+        except (ZeroDivisionError, KeyError, TypeError) as error:
+            raise ConfigError(f"config.json: the sizes do not make a network ({error})") from None
 
     def architecture_of(self, values: Mapping[str, Any]) -> str:
         """The class that a config names; the bare network where it names none."""
         named = values.get("architectures") or [next(iter(self.architectures))]
-        return str(named[0])
+        if not isinstance(named, list) or not isinstance(named[0], str):
+            raise ConfigError(f"config.json: architectures must be a list of names, found {named!r}")
+        return named[0]
 
     def write(self, design: config.Network) -> dict[str, Any] | None:
         """The published config of a network, or None where it is no network of this family."""

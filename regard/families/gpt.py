@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from regard.families import gpt2
-from regard.families.family import Architecture, ConfigError, Family, Story, Theirs
+from regard.families.family import Architecture, ConfigError, Family, Maybe, Story, Theirs
 from regard.families.table import Entry, Transposed
 from regard.transformer.config import (
     Activation,
@@ -39,10 +39,10 @@ KEYS = {
     "attn_pdrop": 0.1,
     "layer_norm_epsilon": 1e-5,
     "initializer_range": 0.02,
-    "pad_token_id": None,
+    "pad_token_id": Maybe(int),
     "summary_type": "cls_index",
     "summary_use_proj": True,
-    "summary_activation": None,
+    "summary_activation": Maybe(str),
     "summary_first_dropout": 0.1,
     "tie_word_embeddings": True,
 }

@@ -5,7 +5,7 @@ Pre-norm with a final norm, learned positions, tanh-GELU; in checkpoints query, 
 
 from typing import Any
 
-from regard.families.family import Architecture, Family, Story, Theirs, activation_name, is_tied, labels, tied
+from regard.families.family import Architecture, Family, Maybe, Story, Theirs, activation_name, is_tied, labels, tied
 from regard.families.table import Entry, Transposed, TransposedTogether
 from regard.transformer.config import (
     Apart,
@@ -37,20 +37,20 @@ KEYS = {
     "n_embd": 768,
     "n_layer": 12,
     "n_head": 12,
-    "n_inner": None,
+    "n_inner": Maybe(int),
     "activation_function": "gelu_new",
     "resid_pdrop": 0.1,
     "embd_pdrop": 0.1,
     "attn_pdrop": 0.1,
     "layer_norm_epsilon": 1e-5,
     "initializer_range": 0.02,
-    "pad_token_id": None,
+    "pad_token_id": Maybe(int),
     "summary_type": "cls_index",
     "summary_use_proj": True,
-    "summary_activation": None,
+    "summary_activation": Maybe(str),
     "summary_first_dropout": 0.1,
-    "classifier_dropout": None,
-    "hidden_dropout": None,
+    "classifier_dropout": Maybe(float),
+    "hidden_dropout": Maybe(float),
     "scale_attn_weights": True,
     "scale_attn_by_inverse_layer_idx": False,
     "add_cross_attention": False,

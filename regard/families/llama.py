@@ -10,6 +10,7 @@ from regard.families.family import (
     Architecture,
     ConfigError,
     Family,
+    Maybe,
     Story,
     Theirs,
     activation_name,
@@ -49,43 +50,54 @@ KEYS = {
     "intermediate_size": 11008,
     "num_hidden_layers": 32,
     "num_attention_heads": 32,
-    "num_key_value_heads": None,
-    "head_dim": None,
+    "num_key_value_heads": Maybe(int),
+    "head_dim": Maybe(int),
     "hidden_act": "silu",
     "max_position_embeddings": 2048,
     "initializer_range": 0.02,
     "rms_norm_eps": 1e-6,
-    "pad_token_id": None,
+    "pad_token_id": Maybe(int),
     "tie_word_embeddings": False,
     "rope_theta": 10000.0,
-    "rope_scaling": None,
-    "rope_parameters": None,
+    "rope_scaling": Maybe(dict),
+    "rope_parameters": Maybe(dict),
     "attention_bias": False,
     "attention_dropout": 0.0,
     "mlp_bias": False,
-    "classifier_dropout": None,
-    "hidden_dropout": None,
+    "classifier_dropout": Maybe(float),
+    "hidden_dropout": Maybe(float),
 }
+
+
+STRETCHES = {
+    "default": [],
+    "linear": ["factor"],
+    "llama3": ["factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings"],
+}
+"""The ways to stretch rotary positions that are known here, and the numbers that each needs."""
 
 
 def rotary(theirs: Theirs) -> Rotary:
     """Old configs have `rope_theta` and `rope_scaling`, new ones both in `rope_parameters`."""
-    given = {"rope_theta": theirs["rope_theta"], **(theirs["rope_scaling"] or {}), **(theirs["rope_parameters"] or {})}
-    stretch: LinearStretch | LlamaStretch | None
-    match given.get("rope_type", given.get("type", "default")):
-        case "default":
-            stretch = None
-        case "linear":
-            stretch = LinearStretch(factor=float(given["factor"]))
-        case "llama3":
-            stretch = LlamaStretch(
-                factor=float(given["factor"]),
-                low_frequency=float(given["low_freq_factor"]),
-                high_frequency=float(given["high_freq_factor"]),
-                original_length=given["original_max_position_embeddings"],
-            )
-        case other:
-            raise ConfigError(f"config.json: rotary positions of type {other!r}; known are default, linear and llama3")
+    where = "rope_parameters" if theirs["rope_parameters"] else "rope_scaling"
+    given = {"rope_theta": theirs["rope_theta"], **(theirs[where] or {})}
+    kind = given.pop("rope_type", None) or given.pop("type", "default")
+    given.pop("type", None)
+    if kind not in STRETCHES:
+        raise ConfigError(f"config.json: {where} is of type {kind!r}; known are default, linear and llama3")
+    needed = ["rope_theta", *STRETCHES[kind]]
+    if set(given) != set(needed) or not all(type(value) in (int, float) and value > 0 for value in given.values()):
+        raise ConfigError(f"config.json: {where} of type {kind!r} needs the numbers {needed}, found {given}")
+    stretch: LinearStretch | LlamaStretch | None = None
+    if kind == "linear":
+        stretch = LinearStretch(factor=float(given["factor"]))
+    if kind == "llama3":
+        stretch = LlamaStretch(
+            factor=float(given["factor"]),
+            low_frequency=float(given["low_freq_factor"]),
+            high_frequency=float(given["high_freq_factor"]),
+            original_length=int(given["original_max_position_embeddings"]),
+        )
     return Rotary(base=float(given["rope_theta"]), length=theirs["max_position_embeddings"], stretch=stretch)
 
 

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from regard.families import bart
 from regard.families.bart import BIAS, OUTPUT, words
-from regard.families.family import Architecture, Family, Story, Theirs
+from regard.families.family import Architecture, Family, Maybe, Story, Theirs
 from regard.transformer import position
 from regard.transformer.config import (
     DecoderOnly,
@@ -30,7 +30,7 @@ from regard.transformer.rows import Rows
 KEYS = {
     **bart.KEYS,
     "vocab_size": 58101,
-    "decoder_vocab_size": None,
+    "decoder_vocab_size": Maybe(int),
     "pad_token_id": 58100,
     "share_encoder_decoder_embeddings": True,
     "num_labels": 2,

@@ -7,7 +7,7 @@ distances, shared by all blocks of a stack. 1.1 gates its feed-forward layer and
 from typing import Any
 
 from regard.families.bart import CLASSIFIER
-from regard.families.family import Architecture, Family, Story, Theirs, activation_name, is_tied, labels
+from regard.families.family import Architecture, Family, Maybe, Story, Theirs, activation_name, is_tied, labels
 from regard.families.table import Entry
 from regard.transformer.config import (
     Activation,
@@ -44,7 +44,7 @@ KEYS = {
     "d_kv": 64,
     "d_ff": 2048,
     "num_layers": 6,
-    "num_decoder_layers": None,
+    "num_decoder_layers": Maybe(int),
     "num_heads": 8,
     "relative_attention_num_buckets": 32,
     "relative_attention_max_distance": 128,
@@ -55,7 +55,7 @@ KEYS = {
     "feed_forward_proj": "relu",
     "pad_token_id": 0,
     "tie_word_embeddings": True,
-    "scale_decoder_outputs": None,
+    "scale_decoder_outputs": Maybe(bool),
 }
 
 
@@ -219,11 +219,14 @@ def attention_weights(theirs: str, ours: str) -> tuple[Entry, ...]:
 def block_weights(side: str, last: int, up: str) -> tuple[Entry, ...]:
     """The blocks of the encoder, or of the decoder; the feed-forward layer is the last of their sublayers."""
     theirs, ours = f"@{side}.block.#.layer", f"{side}.blocks.#"
+    across = (
+        *attention_weights(f"{theirs}.1.EncDecAttention", f"{ours}.cross_attention"),
+        Entry(f"{theirs}.1.layer_norm", f"{ours}.cross_attention_residual.norm"),
+    )
     return (
         *attention_weights(f"{theirs}.0.SelfAttention", f"{ours}.attention"),
         Entry(f"{theirs}.0.layer_norm", f"{ours}.attention_residual.norm"),
-        *attention_weights(f"{theirs}.1.EncDecAttention", f"{ours}.cross_attention"),
-        Entry(f"{theirs}.1.layer_norm", f"{ours}.cross_attention_residual.norm"),
+        *(across if side == "decoder" else ()),
         Entry(f"{theirs}.{last}.DenseReluDense.{up}", f"{ours}.feedforward.up"),
         Entry(f"{theirs}.{last}.DenseReluDense.wi_0", f"{ours}.feedforward.gate"),
         Entry(f"{theirs}.{last}.DenseReluDense.wo", f"{ours}.feedforward.down"),

@@ -6,7 +6,7 @@ gives log-probabilities. The current release of transformers no longer has it; t
 
 from typing import Any
 
-from regard.families.family import Architecture, ConfigError, Family, Story, Theirs, labels
+from regard.families.family import Architecture, ConfigError, Family, Maybe, Story, Theirs, labels
 from regard.families.table import Entry, Together
 from regard.transformer.config import (
     Activation,
@@ -48,7 +48,7 @@ KEYS = {
     "clamp_len": 1000,
     "same_length": True,
     "proj_share_all_but_first": True,
-    "tie_projs": None,
+    "tie_projs": Maybe(list),
     "attn_type": 0,
     "sample_softmax": -1,
     "dropout": 0.1,
@@ -56,7 +56,7 @@ KEYS = {
     "untie_r": True,
     "init_std": 0.02,
     "layer_norm_epsilon": 1e-5,
-    "pad_token_id": None,
+    "pad_token_id": Maybe(int),
     "tie_word_embeddings": True,
 }
 

@@ -7,7 +7,7 @@ the pixels of hidden patches (SimMIM, Xie et al. 2021), it has a vector for thos
 from dataclasses import replace
 from typing import Any
 
-from regard.families.family import Architecture, ConfigError, Family, Story, Theirs, activation_name, labels
+from regard.families.family import Architecture, ConfigError, Family, Maybe, Story, Theirs, activation_name, labels
 from regard.families.table import Entry, PointKernel, Reshaped
 from regard.transformer.config import (
     Apart,
@@ -35,7 +35,7 @@ KEYS = {
     "hidden_size": 768,
     "num_hidden_layers": 12,
     "num_attention_heads": 12,
-    "head_dim": None,
+    "head_dim": Maybe(int),
     "intermediate_size": 3072,
     "hidden_act": "gelu",
     "hidden_dropout_prob": 0.0,
@@ -47,7 +47,7 @@ KEYS = {
     "num_channels": 3,
     "qkv_bias": True,
     "encoder_stride": 16,
-    "pooler_output_size": None,
+    "pooler_output_size": Maybe(int),
     "pooler_act": "tanh",
 }
 

@@ -73,6 +73,8 @@ class MultiHeadAttention(nn.Module):
 
     def __init__(self, design: config.Attention, model_dim: int) -> None:
         super().__init__()
+        if min(design.heads, design.key_value_heads, design.head_dim) < 1:
+            raise ValueError(f"attention needs heads of some size, found {design.heads} of {design.head_dim}")
         if design.heads % design.key_value_heads:
             raise ValueError(
                 f"{design.heads} heads do not divide evenly among {design.key_value_heads} key_value_heads"

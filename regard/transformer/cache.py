@@ -37,6 +37,12 @@ class Kept:
         """The length of the longest row."""
         return max(self.lengths, default=0)
 
+    @property
+    def device(self) -> torch.device:
+        """Where the keys and values are."""
+        assert self._key is not None
+        return self._key.device
+
     def append(
         self, key: Float[Tensor, "tokens heads dim"], value: Float[Tensor, "tokens heads dim"], rows: Rows
     ) -> None:
@@ -120,7 +126,7 @@ class Cache:
         """Keep these rows, in this order. Leave a row out and it is dropped; name it twice and it is copied."""
         for kept in [*self.own, *self.source]:
             if not kept.empty:
-                kept.reorder(torch.tensor(list(order), device=kept.view(slice(None))[0].device), order)
+                kept.reorder(torch.tensor(list(order), dtype=torch.long, device=kept.device), order)
 
     def drop(self, rows: Sequence[int]) -> None:
         """Leave these rows out: their texts are finished."""

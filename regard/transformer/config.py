@@ -192,7 +192,7 @@ class AdaptiveTokens:
     vocabulary: int
     """How many tokens there are, the frequent ones first."""
     cutoffs: tuple[int, ...]
-    """Where the vectors become smaller: the first ids of the second table, the third, …"""
+    """Where the vectors become smaller: the first ids of the second table, the third and so on."""
     dim: int
     """The size of the first table's vectors."""
     divisor: int

@@ -1,6 +1,7 @@
 """Configs as JSON, and back without loss."""
 
 import enum
+import math
 import types
 import typing
 from dataclasses import fields, is_dataclass
@@ -35,7 +36,9 @@ def from_json(value: Any, kind: Any = config.Network, where: str = "network") ->
             return kind(value)
         except ValueError:
             raise ValueError(f"{where}: expected one of {[e.value for e in kind]}, found {value!r}") from None
-    if kind is float and type(value) is int:
+    if kind is float and type(value) in (int, float):
+        if not math.isfinite(value):
+            raise ValueError(f"{where}: expected a number, found {value!r}")
         return float(value)
     if type(value) is not (type(None) if kind is None else kind):
         raise ValueError(f"{where}: expected {getattr(kind, '__name__', kind)}, found {value!r}")
@@ -45,7 +48,7 @@ def from_json(value: Any, kind: Any = config.Network, where: str = "network") ->
 def _from_union(value: Any, kinds: tuple[Any, ...], where: str) -> Any:
     if isinstance(value, dict):
         named = {k.__name__: k for k in kinds if isinstance(k, type) and is_dataclass(k)}
-        if value.get("kind") not in named:
+        if not isinstance(value.get("kind"), str) or value["kind"] not in named:
             raise ValueError(f"{where}: expected one of {sorted(named)} as `kind`, found {value.get('kind')!r}")
         return from_json(value, named[value["kind"]], where)
     if value is None and type(None) in kinds:

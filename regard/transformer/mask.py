@@ -56,6 +56,9 @@ class Mask:
         del order
         return self
 
+    def check(self, batch: int, length: int) -> None:
+        """Stop if the mask has a table that is too small for the batch."""
+
     def _triangular(self) -> bool:
         return False
 
@@ -166,6 +169,9 @@ class Documents(Mask):
     def compact(self, order: Tensor) -> Documents:
         return Documents(self.ids.gather(1, order))
 
+    def check(self, batch: int, length: int) -> None:
+        _check_table(self.ids.shape, batch, length)
+
 
 @dataclass(frozen=True, eq=False)
 class Explicit(Mask):
@@ -178,6 +184,9 @@ class Explicit(Mask):
         row = torch.arange(seen.shape[0], device=seen.device)[:, None, None, None]
         last = seen.shape[1] - 1
         return seen[row, query.clamp(max=last), key.clamp(max=last)]
+
+    def check(self, batch: int, length: int) -> None:
+        _check_table(self.seen.shape, batch, length)
 
     def compact(self, order: Tensor) -> Explicit:
         row = torch.arange(len(order), device=order.device)[:, None, None]
@@ -200,6 +209,10 @@ class And(Mask):
     def compact(self, order: Tensor) -> And:
         return And(self.left.compact(order), self.right.compact(order))
 
+    def check(self, batch: int, length: int) -> None:
+        self.left.check(batch, length)
+        self.right.check(batch, length)
+
 
 @dataclass(frozen=True, eq=False)
 class Or(Mask):
@@ -214,6 +227,17 @@ class Or(Mask):
 
     def compact(self, order: Tensor) -> Or:
         return Or(self.left.compact(order), self.right.compact(order))
+
+    def check(self, batch: int, length: int) -> None:
+        self.left.check(batch, length)
+        self.right.check(batch, length)
+
+
+def _check_table(shape: torch.Size, batch: int, length: int) -> None:
+    if shape[0] != batch or shape[1] < length:
+        raise ValueError(
+            f"the mask has a table for {shape[0]} rows of {shape[1]} tokens, the batch has {batch} of up to {length}"
+        )
 
 
 def take_out_padding(mask: Mask) -> tuple[Bool[Tensor, "batch length"] | None, Mask]:

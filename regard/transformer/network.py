@@ -90,8 +90,12 @@ def enter(tokens: TokenIds, mask: AnyMask, rows: Rows | None, cache: Cache | Mem
     if tokens.ndim == 1:
         if rows is None or rows.tokens != len(tokens):
             raise ValueError(f"{len(tokens)} packed tokens need `rows=Rows.of(lengths)` whose lengths add up to that")
+        if real is not None:
+            raise ValueError("packed tokens have no padding: leave the padding mask out")
         packed = Rows.of(rows.lengths, tokens.device, starts or rows.starts)
+        rest.check(packed.batch, packed.longest)
         return Entered(tokens, packed, rest, None, tokens.shape)
+    rest.check(*tokens.shape)
     if real is not None and real.shape != tokens.shape:
         raise ValueError(f"the mask is {tuple(real.shape)}, the tokens are {tuple(tokens.shape)}: they must be alike")
     if real is None or bool(real.all()):

@@ -159,7 +159,7 @@ class ALiBi(nn.Module):
     ) -> Float[Tensor, "#rows heads query key"]:
         """What is added to the scores of queries and keys at these positions."""
         distance = (key[:, None, None, :] - query[:, None, :, None]).abs()
-        return -self.slopes().to(query.device, torch.get_default_dtype())[:, None, None] * distance
+        return -self.slopes().to(query.device)[:, None, None] * distance
 
 
 @dataclass(frozen=True)

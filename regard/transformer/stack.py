@@ -47,14 +47,14 @@ class Stack(nn.Module):
         cache: Cache | Memory | None = None,
     ) -> Float[Tensor, "tokens model"]:
         """Pass the tokens of a batch through all blocks. `mask` narrows (& …) the stack's own."""
-        looking = self.looking(rows, mask, x.dtype)
+        looking = self.looking(rows, mask, x.dtype, kept=isinstance(cache, Cache))
         for layer, number in enumerate(self.order):
             block = self.blocks[number]
             assert isinstance(block, Block)
             if self.training and self.layer_dropout and torch.rand(()) < self.layer_dropout:
                 continue
             look = replace(looking, mask=looking.mask & block.mask)
-            if self.recompute and self.training:
+            if self.recompute and self.training and cache is None:
                 x = checkpoint(block, x, look, source, use_reentrant=False)
             elif cache is None:
                 x = block(x, look, source)
@@ -66,9 +66,9 @@ class Stack(nn.Module):
             x = self.final_norm(x)
         return self.final_dropout(x)
 
-    def looking(self, rows: Rows, mask: Mask | None, dtype: torch.dtype) -> Looking:
-        """How the blocks look at a batch, worked out once for all of them."""
-        return Looking(rows, self.mask & (mask or Everything()), self._positions(rows, dtype))
+    def looking(self, rows: Rows, mask: Mask | None, dtype: torch.dtype, kept: bool = False) -> Looking:
+        """How the blocks look at a batch, worked out once for all; `kept` keys begin at the start of the row."""
+        return Looking(rows, self.mask & (mask or Everything()), self._positions(rows, dtype, kept))
 
     def new_memory(self) -> Memory | None:
         """An empty memory, where the stack has one."""
@@ -84,14 +84,16 @@ class Stack(nn.Module):
             memory.fill(batch, like)
         return memory
 
-    def _positions(self, rows: Rows, dtype: torch.dtype) -> Rotation | Waves | Tensor | None:
+    def _positions(self, rows: Rows, dtype: torch.dtype, kept: bool) -> Rotation | Waves | Tensor | None:
         """What the positions give: angles, waves, or what is added to the scores."""
         if self.position is None:
             return None
         if isinstance(self.position, Rotary | RelativeWaves):
             return self.position(rows, dtype)
-        key = torch.arange(rows.end, device=rows.device)[None]
         query = torch.arange(rows.longest, device=rows.device)[None]
+        if not kept:
+            return self.position(query, query).to(dtype)  # only distances matter: all rows may start at 0
+        key = torch.arange(rows.end, device=rows.device)[None]
         query = query + (rows.begin if rows.aligned else torch.tensor(rows.starts, device=rows.device)[:, None])
         return self.position(query, key).to(dtype)
 

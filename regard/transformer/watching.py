@@ -15,10 +15,10 @@ from typing import Any
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
+from torch.utils.hooks import RemovableHandle
 
-from regard.transformer.attention import MultiHeadAttention
+from regard.transformer.attention import Looking, MultiHeadAttention, Source
 from regard.transformer.kernels import Kernel, weights
-from regard.transformer.mask import Visible
 
 Seen = dict[str, list[Float[Tensor, "heads query key"]]]
 
@@ -39,7 +39,7 @@ def watch(network: nn.Module, *addresses: str) -> Iterator[Seen]:
         if address not in known:
             raise ValueError(f"there is no attention at {address!r}; this network has {', '.join(known)}")
     seen: Seen = {address: [] for address in addresses or known}
-    handles = [_listen(network.get_submodule(address), collected) for address, collected in seen.items()]
+    handles = [handle for address, rows in seen.items() for handle in _listen(network.get_submodule(address), rows)]
     try:
         yield seen
     finally:
@@ -47,24 +47,29 @@ def watch(network: nn.Module, *addresses: str) -> Iterator[Seen]:
             handle.remove()
 
 
-def _listen(attention: nn.Module, collected: list[Tensor]) -> Any:
-    def listen(kernel: Kernel, asked: tuple[Any, ...], answer: Tensor) -> None:
+def _listen(attention: nn.Module, collected: list[Tensor]) -> Iterator[RemovableHandle]:
+    """Learn from the attention how long its rows are, and from its kernel what they look like."""
+    assert isinstance(attention, MultiHeadAttention)
+    lengths: list[tuple[int, int]] = []
+
+    def called(_: nn.Module, given: tuple[Any, ...], named: dict[str, Any]) -> None:
+        lengths[:] = _lengths(*given[1:], **named)
+
+    def asked(kernel: Kernel, given: tuple[Any, ...], answer: Tensor) -> None:
         del answer
-        query, key, _, visible, bias = asked
+        query, key, _, visible, bias = given
         with torch.no_grad():
             for row in weights(query, key, kernel.scale, visible, bias):
-                collected.append(row)
-            _cut(collected, visible, len(query))
+                queries, keys = lengths.pop(0) if lengths else row.shape[1:]
+                collected.append(row[:, :queries, :keys])
 
-    assert isinstance(attention, MultiHeadAttention)
-    return attention.kernel.register_forward_hook(listen)
+    yield attention.register_forward_pre_hook(called, with_kwargs=True)
+    yield attention.kernel.register_forward_hook(asked)
 
 
-def _cut(collected: list[Tensor], visible: Visible, rows: int) -> None:
-    """Cut off the keys behind the end of each row: places of a cache that the row does not fill."""
-    if not isinstance(visible, Tensor):
-        return
-    used = visible.flatten(1, 2).any(dim=1).expand(rows, -1)
-    for row, places in zip(range(-rows, 0), used, strict=True):
-        end = int(places.nonzero()[-1]) + 1 if bool(places.any()) else 0
-        collected[row] = collected[row][:, :, :end]
+def _lengths(looking: Looking, source: Source | None = None, kept: object = None) -> list[tuple[int, int]]:
+    """How many queries and keys each row has. A rectangle may hold more: padding, or unfilled places of a cache."""
+    rows = looking.rows
+    before = rows.starts if kept is not None else (0,) * rows.batch
+    keys = source.rows.lengths if source else [old + new for old, new in zip(before, rows.lengths, strict=True)]
+    return list(zip(rows.lengths, keys, strict=True))

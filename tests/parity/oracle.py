@@ -310,7 +310,7 @@ def loss(words, sentence, seed=2):
 
 def pairs(case, model, network) -> list[Place]:
     """Which parameter of theirs is which of ours."""
-    stored = _modern_names(_fake(model))
+    stored = _modern_names(_fake(model), Path())
     table = Table(FAMILIES[case.family], case.architecture, _base(FAMILIES[case.family], case.architecture, stored))
     theirs = parameters(model)
     found = {}

@@ -8,7 +8,6 @@ import torch
 import transformers
 from parity.grid import CLIP, CLIP_TEXT, CLIP_VISION, VIT
 from parity.oracle import LABELS, Case, batch, distance, exactly, oracle, ours, pairs
-from regard.transformer.tree import count
 from safetensors.torch import load_file, save_file
 
 from regard.checkpoint.files import CheckpointError
@@ -17,6 +16,8 @@ from regard.checkpoint.report import Fate
 from regard.checkpoint.save import save
 from regard.families.registry import FAMILIES, preset
 from regard.transformer import config
+from regard.transformer.config_json import from_json, to_json
+from regard.transformer.describe import count
 from regard.transformer.network import build, empty
 
 EXACT = 1e-9
@@ -195,5 +196,5 @@ def test_training_starts_as_in_transformers():
 
 def test_configs_of_pairs_survive_json():
     design = preset("clip-vit-base-patch32")
-    assert config.from_json(json.loads(json.dumps(config.to_json(design)))) == design
+    assert from_json(json.loads(json.dumps(to_json(design)))) == design
     assert empty(replace(design, scale=0.0)).config.scale == 0

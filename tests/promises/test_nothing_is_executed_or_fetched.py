@@ -126,8 +126,6 @@ assert not unwanted, unwanted
 
 def test_sizes_are_checked_before_memory_is_allocated(tmp_path):
     """A file of a kilobyte that claims to be the weights of terabytes; tests/unit/checkpoint has many more."""
-    # BUG (load.py, _fill): a tensor of a `.bin` may be a single number that claims, by its strides, to be a whole
-    # matrix. It passes every check of shapes; a change of type, a save or a step of training then asks for terabytes.
     folder = write_folder(tmp_path, "BertModel", num_hidden_layers=1)
     huge = torch.zeros(1).expand(2**31 - 1, 24)
     write_pickle(folder, {**weights(folder), "embeddings.word_embeddings.weight": huge})

@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
+from unit.families.common import FAMILIES
 
 from regard.checkpoint.files import CheckpointError
 from regard.checkpoint.load import load
 from regard.checkpoint.report import Origin
 from regard.checkpoint.save import save
 from regard.families.family import Theirs
-from regard.families.registry import FAMILIES
 from regard.transformer.config import LanguageModel
 from regard.transformer.network import build
 

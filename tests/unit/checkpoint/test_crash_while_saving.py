@@ -109,8 +109,6 @@ def test_shards_over_one_file_that_fail_in_between(folder, monkeypatch):
 
 
 def test_shards_over_shards_that_fail_in_between(folder, monkeypatch):
-    # BUG (files.py, write_tensors): each shard takes its place as soon as it is written. If the third fails, two new
-    # ones stand among the old: the folder loads without complaint, and the network is neither the old nor the new.
     new = dict(weights(write_folder(folder / "other", seed=1, **ONE_BLOCK)))
     write_tensors(folder, weights(folder), shard_bytes=4000)
     monkeypatch.setattr(files, "save_file", fail_at(3, files.save_file))

@@ -3,10 +3,10 @@
 import pytest
 from unit.checkpoint.folders import LAYERS, SMALL, refusal, says, weights, with_words, write_folder, write_pickle
 from unit.checkpoint.limits import confined
+from unit.families.common import FAMILIES
 
 from regard.checkpoint.files import CheckpointError
 from regard.checkpoint.load import load
-from regard.families.registry import FAMILIES
 
 STORED_NOWHERE = {
     ("llama", "max_position_embeddings"),
@@ -63,7 +63,6 @@ def test_a_billion_blocks(published, layers):
 
 
 def test_a_billion_blocks_each_with_its_own_scale(tmp_path):
-    # BUG (gpt2.py, network): with scale_attn_by_inverse_layer_idx each block is described before they are counted.
     folder = write_folder(tmp_path, "GPT2LMHeadModel")
     load(folder)
     with confined():
@@ -74,15 +73,12 @@ def test_a_billion_blocks_each_with_its_own_scale(tmp_path):
 @pytest.mark.parametrize("architecture", ["BertModel", "BertForMaskedLM"])
 @pytest.mark.parametrize("key", ["vocab_size", "intermediate_size", "num_attention_heads"])
 def test_negative_sizes(tmp_path, architecture, key):
-    # BUG (load.py, _untied): torch's RuntimeError escapes; a number of heads of -1 loads, with a complex scale.
     folder = write_folder(tmp_path, architecture, num_hidden_layers=1)
     assert says(refusal(folder, change={key: -1}), "FOLDER", "-1")
 
 
 @pytest.mark.filterwarnings("ignore:Initializing zero-element tensors")
 def test_sizes_of_zero(published):
-    # BUG (t5): a ZeroDivisionError escapes for num_heads; a relative_attention_max_distance of 0 loads, and breaks
-    # at the first use.
     family, keys, folder = published
     found = not_refused(folder, keys, 0)
     assert not {key: why for key, why in found.items() if (family, key) != ("llama", "max_position_embeddings")}

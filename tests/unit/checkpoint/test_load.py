@@ -85,8 +85,6 @@ def test_of_several_types_the_widest_holds_all_numbers(tmp_path):
 
 
 def test_two_half_types_are_made_float32(tmp_path):
-    # BUG (load.py, _widest): float16 and bfloat16 have the same number of bits, and one of them, by chance, wins:
-    # values are lost (a bfloat16 of 1e30 becomes inf in float16, a float16 loses three bits in bfloat16).
     folder = write_folder(tmp_path, **ONE_BLOCK)
     theirs = mixed(folder, torch.float16, torch.bfloat16)
     network, report = load(folder)
@@ -152,8 +150,6 @@ def test_a_head_that_the_file_lacks_starts_untrained(tmp_path, bare, headed):
 
 @pytest.mark.parametrize("bare", ["BertModel", "BertForPreTraining", "BertForNextSentencePrediction"])
 def test_a_pooler_that_is_there_is_used_under_a_new_classifier(tmp_path, bare):
-    # BUG (load.py, _note_missing): a head must be missing whole. bert-base-uncased has a pooler and no classifier, so
-    # the example in the docstring of `load` fails with the very checkpoint that everybody starts from.
     network, report = load(
         write_folder(tmp_path, bare), architecture="BertForSequenceClassification", change={"num_labels": 5}
     )
@@ -206,7 +202,6 @@ def test_labels_are_changed_when_asked(tmp_path):
 
 
 def test_labels_are_changed_though_the_config_names_others(tmp_path):
-    # BUG (family.py, labels): id2label of the file goes before the num_labels that was asked for, silently.
     folder = write_folder(tmp_path)
     change_config(folder, id2label={"0": "bad", "1": "good", "2": "unclear"})
     network, _ = load(folder, architecture="BertForSequenceClassification", change={"num_labels": 5})

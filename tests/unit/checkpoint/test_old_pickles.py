@@ -75,8 +75,6 @@ def test_views_of_one_storage_are_read_and_saved(folder, tmp_path, zipped):
 
 
 def test_one_tensor_under_two_names_becomes_two_parameters(tmp_path):
-    # BUG (load.py, _fill): both parameters are the same memory, so training one changes the other, and `save` fails
-    # with "Some tensors share memory".
     folder = write_folder(tmp_path / "model", "LlamaForCausalLM")
     norm = "model.layers.{}.input_layernorm.weight".format
     network, report = load(written(folder, lambda tensors: {**tensors, norm(1): tensors[norm(0)]}))
@@ -135,8 +133,6 @@ def test_a_pickle_in_a_shard_is_not_executed(folder, tmp_path):
 
 @FORMATS
 def test_a_pickle_cut_off_anywhere_is_refused(folder, zipped):
-    # BUG (files.py, _restricted_pickle): cut off within the legacy format's pickle, torch raises an IndexError or a
-    # struct.error, which are not in the list. (The message may say "run code": torch does not tell the two apart.)
     path = written(folder, dict, zipped) / "pytorch_model.bin"
     content = path.read_bytes()
     wrong = {}
@@ -151,7 +147,6 @@ def test_a_pickle_cut_off_anywhere_is_refused(folder, zipped):
 
 @pytest.mark.parametrize("content", [b"hello world", b"PK\x03\x04 and no more", bytes(1000), b"\x80\x02."])
 def test_another_kind_of_file_is_refused(folder, content):
-    # BUG (files.py, _restricted_pickle): the last is a pickle of nothing, and an IndexError.
     (folder / "model.safetensors").unlink()
     (folder / "pytorch_model.bin").write_bytes(content)
     assert says(refusal(folder), FILE)
@@ -174,17 +169,14 @@ def test_something_else_than_a_dictionary_of_tensors_is_refused(folder, change, 
 
 
 def test_it_is_told_what_was_found_instead(folder):
-    # BUG (files.py, _restricted_pickle): only what was expected is told.
     assert says(refusal(written(folder, lambda tensors: {"state_dict": tensors, "epoch": 3})), FILE, "state_dict")
 
 
 def test_tensors_without_names_are_refused(folder):
-    # BUG (files.py, _restricted_pickle): names are not looked at, and end as a TypeError in load.py, _modern_names.
     assert says(refusal(written(folder, lambda tensors: dict(enumerate(tensors.values())))), FILE)
 
 
 def test_sparse_tensors_are_refused(folder):
-    # BUG (files.py, _in_memory): a sparse tensor passes every check, and becomes a parameter.
     name = "bert.embeddings.word_embeddings.weight"
     message = refusal(written(folder, lambda tensors: {**tensors, name: tensors[name].to_sparse()}))
     assert says(message, "FOLDER", name)

@@ -79,14 +79,12 @@ def test_half_a_head_is_no_head(tmp_path, architecture, lost, ours):
 
 
 def test_a_tensor_named_almost_like_a_head_is_not_passed_over(tmp_path):
-    # BUG (load.py, _reason): `name.startswith("classifier")` takes "classifier_old.weight" for a part of a known head.
     folder = write_folder(tmp_path, "BertForSequenceClassification")
     message = changed(folder, classifier_old__weight=torch.ones(2, 24))
     assert says(message, "FOLDER: ", "classifier_old.weight", WHAT_TO_DO)
 
 
 def test_one_norm_under_its_old_and_its_new_name(folder):
-    # BUG (load.py, _modern_names): the two become one key, and the one that comes later silently wins.
     message = changed(folder, bert__embeddings__LayerNorm__gamma=torch.ones(24))
     assert says(message, "FOLDER: ", "bert.embeddings.LayerNorm.gamma", "bert.embeddings.LayerNorm.weight")
 

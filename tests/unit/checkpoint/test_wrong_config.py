@@ -35,7 +35,6 @@ def test_an_unknown_family(bert):
 
 @pytest.mark.parametrize("value", [None, 7, "", ["bert"], {"bert": 1}], ids=str)
 def test_a_family_that_is_no_name(bert, value):
-    # BUG (load.py, _published): a list or an object is not hashable, so `kind not in FAMILIES` is a TypeError.
     assert says(refusal(bert, change={"model_type": value}), CONFIG, f"model_type is {value!r}", *FAMILIES)
 
 
@@ -47,12 +46,10 @@ def test_an_unknown_architecture(bert, options):
 
 
 def test_a_rate_that_is_no_probability(bert):
-    # BUG: nn.Dropout's ValueError escapes.
     assert says(refusal(bert, change={"hidden_dropout_prob": 1.5}), CONFIG, "hidden_dropout_prob", "1.5")
 
 
 def test_a_trillion_labels_of_a_new_head(bert):
-    # BUG (family.py, labels): num_labels is not checked, and torch is asked for 96 terabytes.
     load(bert)
     with confined():
         message = refusal(bert, architecture="BertForSequenceClassification", change={"num_labels": 10**12})

@@ -61,7 +61,6 @@ def test_no_config(folder):
     ids=lambda value: repr(value[:20]) if isinstance(value, bytes) else "",
 )
 def test_a_config_that_is_no_json(folder, content, parts):
-    # BUG (files.py, read_json): a number of more than 4300 digits is a ValueError, but no JSONDecodeError.
     (folder / "config.json").write_bytes(content)
     assert says(refusal(folder), "FOLDER/config.json", *parts)
 
@@ -130,7 +129,6 @@ def test_an_index_of_nothing(sharded):
 
 
 def test_a_tensor_that_stands_in_two_shards(sharded):
-    # BUG (files.py, _stored): the message does not say in which folder.
     (sharded / "model-extra.safetensors").write_bytes((sharded / shards(sharded)[0]).read_bytes())
     index = json.loads((sharded / INDEX).read_text())
     index["weight_map"]["extra"] = "model-extra.safetensors"

@@ -83,8 +83,6 @@ def test_a_network_that_is_not_described(native, network):
     ],
 )
 def test_a_network_that_cannot_be(native, path, value):
-    # BUG (load.py, _native and _plan): ValueError, TypeError and IndexError escape (only RuntimeError, OverflowError
-    # and MemoryError are caught), and nobody compares the number of blocks with the tensors.
     folder, design = native
     write_config(folder, {"model_type": "regard", "network": edited(design, path, value)})
     with confined():
@@ -92,12 +90,10 @@ def test_a_network_that_cannot_be(native, path, value):
 
 
 def test_an_unknown_key_beside_the_network(native):
-    # BUG (load.py, _native): keys beside `network` are not looked at, `change` included.
     folder, _ = native
     assert says(refusal(folder, change={"num_labels": 5}), "FOLDER/config.json", "num_labels")
 
 
 def test_an_architecture_asked_of_a_network_of_our_own(native):
-    # BUG (load.py, load): `architecture` is silently passed over.
     folder, _ = native
     assert says(refusal(folder, architecture="BertForSequenceClassification"), "BertForSequenceClassification")

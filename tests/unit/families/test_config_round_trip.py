@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from unit.checkpoint.folders import ARCHITECTURES, family_of, small, with_words
+from unit.families.common import FAMILIES
 from unit.families.configs import HEADS, MODEL_DIMS, configs
 
 from regard.families.family import COMMON, ConfigError, alike
-from regard.families.registry import FAMILIES
 from regard.transformer.config_json import from_json, to_json
 
 

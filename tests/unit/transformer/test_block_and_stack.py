@@ -175,7 +175,6 @@ def test_recomputing_gives_the_same_bits_and_gradients_dropout_included(kind):
         assert torch.equal(mine, theirs)
 
 
-# BUG: `Stack.forward` leaves the cache out when it recomputes: later steps do not see the earlier ones.
 @pytest.mark.parametrize(("training", "recompute"), list(product([False, True], repeat=2)))
 def test_a_cache_is_used_whether_or_not_the_network_trains_or_recomputes(training, recompute):
     network, tokens = made(decoder_only("learned")), text(2, 5)

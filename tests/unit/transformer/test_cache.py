@@ -179,7 +179,6 @@ def test_the_cache_that_was_given_is_returned():
     assert network(text(2, 3)).cache is None
 
 
-# BUG: with every position but none, `enter` makes Rows with more rows than starts, and the error is that of a zip().
 @pytest.mark.parametrize("position", POSITIONS)
 @pytest.mark.parametrize("batch", [1, 3])
 def test_another_number_of_rows_than_the_cache_holds_is_an_error_that_says_so(position, batch):
@@ -199,7 +198,6 @@ def test_rows_are_added_only_to_a_cache_that_has_seen_tokens():
             one.add(other)
 
 
-# BUG: `Cache.reorder` makes an index of no rows with `torch.tensor([])`, which is float.
 def test_when_the_last_texts_are_finished_the_cache_is_empty_and_others_may_enter():
     network = shared(decoder_only("rotary"))
     running = Running(network, 2, seed=0)

@@ -100,7 +100,11 @@ def test_a_missing_or_unknown_field_anywhere_is_an_error_that_names_the_place_an
 
 BLOCK = "network.decoder.blocks[0]"
 WRONG = [
-    (["kind"], "Decoder", "network: expected one of ['DecoderOnly', 'EncoderDecoder', 'EncoderOnly'] as `kind`"),
+    (
+        ["kind"],
+        "Decoder",
+        "network: expected one of ['DecoderOnly', 'DualEncoder', 'EncoderDecoder', 'EncoderOnly', 'TwoStream'] as `kind`",
+    ),
     (["model_dim"], "10", "network.model_dim: expected int, found '10'"),
     (["model_dim"], 10.0, "network.model_dim: expected int, found 10.0"),
     (["model_dim"], True, "network.model_dim: expected int, found True"),

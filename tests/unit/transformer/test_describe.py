@@ -19,8 +19,8 @@ from unit.transformer.parts import (
 )
 
 from regard.transformer.config import OutputBias, Weights
-from regard.transformer.network import empty
 from regard.transformer.describe import count, render, tree
+from regard.transformer.network import empty
 
 HEADS = {
     "none": None,

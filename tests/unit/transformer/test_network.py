@@ -208,7 +208,6 @@ def test_packed_rows_are_the_rows_alone(kind, position):
     close(found, torch.cat(expected))
 
 
-# BUG: without a cache `Stack._positions` counts keys from 0 though queries start later: buckets and ALiBi differ.
 @pytest.mark.parametrize("position", RELATIVE)
 @pytest.mark.parametrize("kind", ["encoder", "decoder"])
 def test_where_only_distances_matter_a_row_may_start_anywhere(kind, position):
@@ -249,7 +248,6 @@ def test_a_mask_of_another_shape_is_an_error(mask):
         shared(decoder_only())(text(2, 5), mask & Window(2))
 
 
-# BUG: tables shorter than the row are read at their last column, in silence (`clamp(max=last)` in mask.py).
 @pytest.mark.parametrize(
     "mask", [Documents(DOCUMENTS[:2, :3]), Explicit(SEEN[:2, :3, :3])], ids=["documents", "explicit"]
 )
@@ -258,7 +256,6 @@ def test_a_table_of_another_shape_is_an_error(mask):
         shared(decoder_only())(text(2, 5), mask)
 
 
-# BUG: `enter` drops the padding of a mask that is given with packed tokens, in silence.
 def test_padding_with_packed_tokens_is_an_error():
     tokens, rows = packed([text(3), text(2)])
     with pytest.raises(ValueError, match="packed"):

@@ -188,7 +188,6 @@ def test_alibi_takes_slope_times_distance_off():
         assert bias[row, head, q, k].item() == -(2.0 ** -(head + 1)) * abs(int(query[row, q]) - int(key[row, k]))
 
 
-# BUG: `ALiBi.forward` rounds slopes to float32 whatever the network's dtype: 2^-1/2 is wrong in its eighth digit.
 def test_alibi_is_exact_in_a_network_of_float64():
     attention = replace(ATTENTION, heads=16)
     network = made(decoder_only("alibi", blocks=(replace(BLOCK, attention=attention),)))

@@ -8,12 +8,13 @@ import torch
 
 from regard.families.registry import FAMILIES
 from regard.transformer import config, tree
+from regard.transformer.config_json import from_json, to_json
 from regard.transformer.dual import DualEncoder
 from regard.transformer.head import place, pool
 from regard.transformer.network import build, empty
 from regard.transformer.patches import MaskedImages, Patches
 from regard.transformer.rows import Rows
-from regard.transformer.watch import watch
+from regard.transformer.watching import watch
 
 # Every size differs. Below and right of the 2 × 3 patches some pixels are left over.
 DESIGN = config.Patches(image=(9, 16), patch=(4, 5), channels=2, bias=True, mask_vector=True)
@@ -205,7 +206,7 @@ def test_sides_that_cannot_be_compared_are_an_error(clip):
 
 
 def test_configs_survive_json(clip):
-    assert config.from_json(json.loads(json.dumps(config.to_json(clip.config)))) == clip.config
+    assert from_json(json.loads(json.dumps(to_json(clip.config)))) == clip.config
 
 
 def test_images_and_words_are_not_confused(clip):

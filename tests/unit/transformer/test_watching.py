@@ -25,7 +25,7 @@ from unit.transformer.parts import (
 )
 from unit.transformer.plain import Plain, dense
 
-from regard.transformer import watch as watching
+from regard.transformer import watching
 from regard.transformer.attention import MultiHeadAttention
 from regard.transformer.mask import Explicit
 from regard.transformer.watching import attentions, watch
@@ -212,7 +212,6 @@ def test_an_unknown_address_is_an_error_that_lists_the_known_ones():
     assert not any(module._forward_hooks for module in network.modules())
 
 
-# BUG: `_cut` takes keys that no query sees for unfilled places of a cache, and cuts them off.
 def test_keys_at_the_end_that_nobody_sees_are_shown_with_weight_zero():
     network = shared(encoder_only("learned"))
     seen_by = chances(1, 5, 5)
@@ -224,7 +223,6 @@ def test_keys_at_the_end_that_nobody_sees_are_shown_with_weight_zero():
     assert bool((found[:, ~seen_by[0]] == 0).all())
 
 
-# BUG: on a GPU ragged rows go padded through the kernel, and `watch` shows the padding as if it were tokens.
 @pytest.mark.parametrize("kind", DESIGNS)
 def test_on_the_path_of_a_gpu_the_weights_are_over_the_tokens_of_the_row_too(kind, monkeypatch):
     network = shared(DESIGNS[kind]("buckets"))
