@@ -103,7 +103,7 @@ WRONG = [
     (
         ["kind"],
         "Decoder",
-        "network: expected one of ['DecoderOnly', 'DualEncoder', 'EncoderDecoder', 'EncoderOnly', 'TwoStream'] as `kind`",
+        "network: expected one of ['DecoderOnly', 'DualEncoder', 'EncoderDecoder', 'EncoderOnly', 'TwoStream'] as",
     ),
     (["model_dim"], "10", "network.model_dim: expected int, found '10'"),
     (["model_dim"], 10.0, "network.model_dim: expected int, found 10.0"),

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from regard.families.registry import FAMILIES
-from regard.transformer import config, tree
+from regard.transformer import config, describe
 from regard.transformer.config_json import from_json, to_json
 from regard.transformer.dual import DualEncoder
 from regard.transformer.head import place, pool
@@ -180,7 +180,7 @@ def test_the_parts_of_a_pair_can_be_watched_counted_and_recomputed(clip):
     with watch(clip, "vision.encoder.blocks.1.attention") as seen:
         clip(TEXTS, drawn(2, 3, 12, 12))
     assert [weights.shape for weights in seen["vision.encoder.blocks.1.attention"]] == [(2, 10, 10)] * 2
-    assert tree.count(clip.config) == sum(value.numel() for value in clip.parameters())
+    assert describe.count(clip.config) == sum(value.numel() for value in clip.parameters())
     clip.recompute()
     assert clip.vision.encoder.recompute
     clip.recompute(False)
