@@ -218,11 +218,10 @@ def main():
         memory(*json.loads(given.memory))
         return
     torch.set_num_threads(THREADS)
-    print(f"torch {torch.__version__}, transformers {transformers.__version__}, {THREADS} threads, "
-          f"{platform.processor() or platform.machine()}, load {os.getloadavg()[0]:.2f}, best of {given.rounds}")  # fmt: skip
-    print(
-        "| network | batch | what | transformers | regard | ratio | noise |\n| --- | --- | --- | --- | --- | --- | --- |"
-    )
+    versions = f"torch {torch.__version__}, transformers {transformers.__version__}"
+    print(f"{versions}, {THREADS} threads, {platform.machine()}, load {os.getloadavg()[0]:.2f}, best of {given.rounds}")
+    print("| network | batch | what | transformers | regard | ratio | noise |")
+    print("| --- | --- | --- | --- | --- | --- | --- |")
     for name in [given.only] if given.only else SIZES:
         with tempfile.TemporaryDirectory() as folder:
             compare(name, Path(folder), given.rounds)

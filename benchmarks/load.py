@@ -20,7 +20,7 @@ import torch
 import transformers
 
 KINDS = {
-    "gpt2": ("GPT2LMHeadModel", lambda: transformers.GPT2Config()),
+    "gpt2": ("GPT2LMHeadModel", transformers.GPT2Config),
     "bart": (
         "BartForConditionalGeneration",
         lambda: transformers.BartConfig(

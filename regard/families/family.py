@@ -75,6 +75,8 @@ class Maybe:
 
     kind: type
     default: Any = None
+    least: int = 1
+    """The smallest value, where the kind is int."""
 
 
 # Keys that matter in every family.
@@ -171,7 +173,7 @@ def _smallest(key: str, default: Any) -> int:
     """Sizes are at least 1, unless the default itself is smaller; a token may be number 0."""
     if key.endswith("_token_id"):
         return 0
-    return min(1, default) if isinstance(default, int) else 1
+    return min(1, default) if isinstance(default, int) else int(default.least)
 
 
 def _too_many(key: str) -> int:

@@ -45,7 +45,7 @@ KEYS = {
     "pre_lnorm": False,
     "n_layer": 18,
     "mem_len": 1600,
-    "clamp_len": 1000,
+    "clamp_len": Maybe(int, 1000, least=-1),
     "same_length": True,
     "proj_share_all_but_first": True,
     "tie_projs": Maybe(list),

@@ -94,7 +94,7 @@ def test_an_unknown_key_in_the_config_of_a_side_is_an_error(clip, where):
 def test_a_side_that_is_no_object_is_an_error(clip):
     _, _, folder = clip
     edit(folder, lambda values: values.update(text_config=[1]))
-    with pytest.raises(CheckpointError, match="text_config must be an object"):
+    with pytest.raises(CheckpointError, match="text_config must be dict"):
         load(folder)
 
 
