@@ -143,7 +143,8 @@ class MultiHeadAttention(nn.Module):
         rows, kept = looking.rows, Kept()
         kept.append(key, value, key_rows)
         everyone = Group(slice(0, rows.batch), slice(0, rows.tokens), rows.longest)
-        at = rows.positions_of(everyone)
+        # Keys stand in the rectangle from its left edge: count queries from where their row of keys starts.
+        at = rows.positions_of(everyone) - torch.tensor(key_rows.starts, device=query.device)[:, None]
         keys, values, filled = kept.view(everyone.rows)
         seen = torch.arange(filled, device=query.device)[None]
         asking, bias = self.ask(rows.pad(query).transpose(1, 2), everyone, at, seen, looking)

@@ -114,6 +114,14 @@ def test_across_each_row_attends_to_its_own_source(lengths, padded):
     check(module, found, torch.cat(expected), x, y)
 
 
+@pytest.mark.parametrize("padded", [False, True], ids=["rowwise", "padded"])
+@pytest.mark.parametrize("mask", [Causal(), Window(1), Band(2)], ids=str)
+def test_masks_that_compare_positions_do_not_mind_where_a_row_starts(mask, padded):
+    module, x = attention(padded), numbers(sum(LENGTHS), MODEL)
+    later = Rows.of(LENGTHS, starts=(2, 0, 5, 1, 3))
+    close(module(x, Looking(later, mask)), module(x, Looking(Rows.of(LENGTHS), mask)))
+
+
 @pytest.mark.parametrize("bias", [True, False])
 def test_biases_are_there_where_the_config_says(bias):
     module = attention(padded=False, bias=bias, output_bias=not bias)

@@ -69,7 +69,7 @@ class Running:
 @pytest.mark.parametrize("position", POSITIONS)
 @pytest.mark.parametrize("make", [decoder_only, encoder_decoder], ids=["decoder", "both"])
 @given(data=st.data())
-@examples(5)
+@examples(3)
 def test_texts_that_grow_leave_enter_and_are_copied_are_each_as_if_alone(position, make, data):
     def lengths(batch):
         return data.draw(st.lists(st.integers(1, 3), min_size=batch, max_size=batch))

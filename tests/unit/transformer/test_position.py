@@ -1,5 +1,6 @@
 import math
 from dataclasses import replace
+from itertools import product
 
 import pytest
 import torch
@@ -121,41 +122,29 @@ def test_llama_stretch_keeps_fast_waves_slows_slow_ones_and_blends_between(facto
     close(rotary(stretch, base, 32).speed(), torch.tensor(expected, dtype=torch.float64), 1e-12)
 
 
-@pytest.mark.parametrize(
-    ("stretch", "theirs"),
-    [
-        (STRETCHES[1], dict(rope_type="linear", factor=3.0)),
-        (STRETCHES[2], dict(rope_type="llama3", factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0,
-                            original_max_position_embeddings=24)),
-    ],
-    ids=["linear", "llama"],
-)  # fmt: skip
-def test_stretches_are_those_of_transformers(stretch, theirs):
+def test_stretches_are_those_of_transformers():
     """Which computes them in float32."""
     from transformers import LlamaConfig
     from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
-    llama = LlamaConfig(
-        hidden_size=64,
-        num_attention_heads=2,
-        max_position_embeddings=96,
-        rope_parameters={"rope_theta": 500.0, **theirs},
-    )
-    speed, factor = ROPE_INIT_FUNCTIONS[theirs["rope_type"]](llama, torch.device("cpu"))
-    assert factor == 1
-    close(rotary(stretch, 500.0, 32).speed().float(), speed, 1e-6)
+    linear = dict(rope_type="linear", factor=3.0)
+    llama = dict(rope_type="llama3", factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0)
+    for stretch, theirs in zip(STRETCHES[1:], (linear, llama), strict=True):
+        rope = {"rope_theta": 500.0, "original_max_position_embeddings": 24, **theirs}
+        design = LlamaConfig(hidden_size=64, num_attention_heads=2, max_position_embeddings=96, rope_parameters=rope)
+        speed, factor = ROPE_INIT_FUNCTIONS[theirs["rope_type"]](design, torch.device("cpu"))
+        assert factor == 1
+        close(rotary(stretch, 500.0, 32).speed().float(), speed, 1e-6)
 
 
-@pytest.mark.parametrize("both_ways", [True, False])
-@pytest.mark.parametrize(("buckets", "distance"), [(32, 128), (8, 9), (6, 5), (20, 64), (64, 256)])
-def test_buckets_are_those_of_transformers(buckets, distance, both_ways):
+def test_buckets_are_those_of_transformers():
     from transformers.models.t5.modeling_t5 import T5Attention
 
-    part = RelativeBuckets(config.RelativeBuckets(buckets=buckets, distance=distance), 4, both_ways)
     distances = torch.arange(-300, 301)
-    theirs = T5Attention._relative_position_bucket(distances, both_ways, buckets, distance)
-    assert torch.equal(part.bucket(distances), theirs)
-    assert int(part.bucket(distances).max()) < buckets
+    for both_ways, (buckets, distance) in product([True, False], [(32, 128), (8, 9), (6, 5), (20, 64), (64, 256)]):
+        part = RelativeBuckets(config.RelativeBuckets(buckets=buckets, distance=distance), 4, both_ways)
+        theirs = T5Attention._relative_position_bucket(distances, both_ways, buckets, distance)
+        assert torch.equal(part.bucket(distances), theirs), (both_ways, buckets, distance)
 
 
 def test_the_bias_of_buckets_is_the_number_of_the_distance_for_each_head():
