@@ -143,7 +143,7 @@ def check(name, model, network, data):
     assert gap < 1e-4, f"{name}: outputs differ by {gap:.1e}"
 
 
-def compare(name, folder, rounds):
+def compare(name, folder, rounds, with_memory):
     """Time a network on full and on mixed batches, and print a line for each."""
     for kind in ("full", "mixed"):
         model, data = make(name, folder), batch(name, kind)
@@ -153,7 +153,7 @@ def compare(name, folder, rounds):
             acts = action(theirs, name, model, data), action(ours, name, network, data)
             show(name, kind, what, *alternate(*acts, rounds))
         del model, network
-        for action in ("forward", "train"):
+        for action in ("forward", "train") if with_memory else ():
             peaks = [peak(name, kind, action, side, folder) for side in ("theirs", "ours")]
             show(name, kind, f"{action} peak MB", *peaks, None)
 
@@ -210,6 +210,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--only", choices=list(SIZES))
     parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--no-memory", action="store_true", help="leave the peaks of memory out")
     parser.add_argument("--memory", help=argparse.SUPPRESS)
     given = parser.parse_args()
     transformers.logging.set_verbosity_error()
@@ -224,7 +225,7 @@ def main():
     print("| --- | --- | --- | --- | --- | --- | --- |")
     for name in [given.only] if given.only else SIZES:
         with tempfile.TemporaryDirectory() as folder:
-            compare(name, Path(folder), given.rounds)
+            compare(name, Path(folder), given.rounds, not given.no_memory)
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ the exit the results are put back where their tokens stood, so nothing between e
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Union
+from typing import TYPE_CHECKING, Self, Union
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -76,7 +76,7 @@ class Entered:
             return None
         if self.places is None:
             return x.view(*self.shape, -1)
-        filled = x.new_zeros(self.shape.numel(), x.shape[-1]).index_copy(0, self.places, x)
+        filled = x.new_zeros(self.shape.numel(), x.shape[-1]).index_copy_(0, self.places, x)
         return filled.view(*self.shape, -1)
 
 
@@ -123,6 +123,13 @@ class Network(nn.Module):
 
     config: config.Network
     head: nn.Module | None
+
+    def train(self, mode: bool = True) -> Self:
+        """Switch to training. Weights that were views of a file, perhaps transposed, become memory of their own."""
+        for parameter in self.parameters() if mode else ():
+            if not parameter.is_contiguous():
+                parameter.data = parameter.data.contiguous()  # optimisers are quicker on what lies in order
+        return super().train(mode)
 
     def recompute(self, on: bool = True) -> None:
         """Gradient checkpointing: train with less memory, at the price of computing each block twice."""

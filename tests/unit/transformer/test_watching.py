@@ -3,8 +3,6 @@ from dataclasses import replace
 
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 from unit.transformer.parts import (
     ATTENTION,
     BLOCK,
@@ -16,7 +14,6 @@ from unit.transformer.parts import (
     decoder_only,
     encoder_decoder,
     encoder_only,
-    examples,
     gradients,
     made,
     packed,
@@ -87,11 +84,9 @@ def test_the_weights_at_every_address_are_the_definition(kind, position):
 
 @pytest.mark.parametrize("position", POSITIONS)
 @pytest.mark.parametrize("make", [decoder_only, encoder_decoder], ids=["decoder", "both"])
-@given(chunks=st.lists(st.lists(st.integers(1, 3), min_size=3, max_size=3), min_size=1, max_size=3))
-@examples(2)
 @torch.no_grad()
-def test_with_a_cache_the_weights_are_those_of_each_row_alone(make, position, chunks):
-    network = shared(make(position))
+def test_with_a_cache_the_weights_are_those_of_each_row_alone(make, position):
+    network, chunks = shared(make(position)), [(2, 1, 3), (1, 1, 1), (1, 3, 3)]
     texts = [text(sum(chunk[row] for chunk in chunks), seed=row) for row in range(3)]
     sources = [text(n, seed=20 + n) for n in (4, 2, 3)]
     alone = []
