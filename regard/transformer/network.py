@@ -7,7 +7,7 @@ the exit the results are put back where their tokens stood, so nothing between e
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Self, Union
+from typing import TYPE_CHECKING, TypeVar, Union
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -118,13 +118,16 @@ def enter_images(images: Images | MaskedImages, mask: AnyMask, rows: Rows | None
     return Entered(images, full, mask or Everything(), None, shape)
 
 
+AnySelf = TypeVar("AnySelf", bound="Network")
+
+
 class Network(nn.Module):
     """What all networks have: a config, a head, and the switch for gradient checkpointing."""
 
     config: config.Network
     head: nn.Module | None
 
-    def train(self, mode: bool = True) -> Self:
+    def train(self: AnySelf, mode: bool = True) -> AnySelf:
         """Switch to training. Weights that were views of a file, perhaps transposed, become memory of their own."""
         for parameter in self.parameters() if mode else ():
             if not parameter.is_contiguous():
