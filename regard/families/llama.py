@@ -16,8 +16,8 @@ from regard.families.family import (
     activation_name,
     is_tied,
     labels,
-    tied,
 )
+from regard.families.gpt2 import tagging, words
 from regard.families.table import Entry
 from regard.transformer.config import (
     Apart,
@@ -28,12 +28,10 @@ from regard.transformer.config import (
     Embedding,
     Gated,
     Head,
-    LanguageModel,
     LinearStretch,
     LlamaStretch,
     Normal,
     NormOrder,
-    OutputBias,
     Pooling,
     RMSNorm,
     Rotary,
@@ -194,21 +192,6 @@ def rope_parameters(position: Rotary) -> dict[str, Any]:
                 "high_freq_factor": stretch.high_frequency,
                 "original_max_position_embeddings": stretch.original_length,
             }
-
-
-def words(theirs: Theirs) -> LanguageModel:
-    """The head that continues text."""
-    return LanguageModel(
-        vocabulary=theirs["vocab_size"], transform=None, scale=1.0, weights=tied(theirs), bias=OutputBias.NONE
-    )
-
-
-def tagging(theirs: Theirs) -> Tagging:
-    """The head that tags tokens."""
-    rates = [theirs["classifier_dropout"], theirs["hidden_dropout"], 0.1]
-    return Tagging(
-        labels=theirs.labels, transform=None, bias=True, dropout=next(rate for rate in rates if rate is not None)
-    )
 
 
 BLOCK = "decoder.blocks.#"

@@ -89,8 +89,6 @@ def decoder_alone(theirs: Theirs, head: Head | None) -> DecoderOnly:
 def describe(design: EncoderDecoder | DecoderOnly) -> dict[str, Any]:
     """The config of a network."""
     described = bart.describe(design)
-    start = design.initialization
-    described["init_std"] = start.deviation if isinstance(start, Normal) else KEYS["init_std"]
     if isinstance(design, EncoderDecoder):
         shared = isinstance(design.target.tokens, SourceTokens)
         described["share_encoder_decoder_embeddings"] = shared

@@ -6,7 +6,7 @@ distances, shared by all blocks of a stack. 1.1 gates its feed-forward layer and
 
 from typing import Any
 
-from regard.families.bart import CLASSIFIER
+from regard.families.bart import CLASSIFIER, sentence
 from regard.families.family import Architecture, Family, Maybe, Story, Theirs, activation_name, is_tied, labels
 from regard.families.table import Entry
 from regard.transformer.config import (
@@ -14,7 +14,6 @@ from regard.transformer.config import (
     Apart,
     Attention,
     Block,
-    Classification,
     Dense,
     Embedding,
     EncoderDecoder,
@@ -25,7 +24,6 @@ from regard.transformer.config import (
     LanguageModel,
     NormOrder,
     OutputBias,
-    Pooling,
     RelativeBuckets,
     RMSNorm,
     SourceTokens,
@@ -33,7 +31,6 @@ from regard.transformer.config import (
     Stack,
     Tagging,
     Tokens,
-    Transform,
     Weights,
 )
 from regard.transformer.mask import Causal, Everything
@@ -195,18 +192,6 @@ def words(theirs: Theirs) -> LanguageModel:
         scale=theirs["d_model"] ** -0.5 if scaled else 1.0,
         weights=Weights.TIED if theirs["tie_word_embeddings"] else Weights.OWN,
         bias=OutputBias.NONE,
-    )
-
-
-def sentence(theirs: Theirs) -> Classification:
-    """A head that scores the whole text by the decoder's last vector, when the decoder has read the source again."""
-    return Classification(
-        labels=theirs.labels,
-        pooling=Pooling.LAST,
-        transform=Transform(activation=Activation.TANH, norm=None),
-        bias=True,
-        input_dropout=theirs["classifier_dropout"],
-        dropout=theirs["classifier_dropout"],
     )
 
 
