@@ -153,11 +153,13 @@ FAMILY = Family(
         ),
         "AlbertForTokenClassification": Architecture(
             base="albert.",
-            head=lambda t: Tagging(labels=t.labels, transform=None, bias=True, dropout=rate(t)),
+            head=lambda t: Tagging(labels=t.labels, bias=True, dropout=rate(t)),
             weights=(Entry("classifier", "head.output"),),
         ),
         "AlbertForQuestionAnswering": Architecture(
-            base="albert.", head=lambda t: Span(labels=t.labels), weights=(Entry("qa_outputs", "head.output"),)
+            base="albert.",
+            head=lambda t: Span(labels=t.labels, bias=True),
+            weights=(Entry("qa_outputs", "head.output"),),
         ),
     },
     presets={

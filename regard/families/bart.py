@@ -291,7 +291,7 @@ FAMILY = Family(
             weights=CLASSIFIER,
         ),
         "BartForQuestionAnswering": Architecture(
-            base="model.", head=lambda _: Span(labels=2), weights=(Entry("qa_outputs", "head.output"),)
+            base="model.", head=lambda _: Span(labels=2, bias=True), weights=(Entry("qa_outputs", "head.output"),)
         ),
         "BartForCausalLM": Architecture(
             base="model.",

@@ -204,11 +204,13 @@ ARCHITECTURES = {
     ),
     "BertForTokenClassification": Architecture(
         base="bert.",
-        head=lambda theirs: Tagging(labels=theirs.labels, transform=None, bias=True, dropout=dropout(theirs)),
+        head=lambda theirs: Tagging(labels=theirs.labels, bias=True, dropout=dropout(theirs)),
         weights=(Entry("classifier", "head.output"),),
     ),
     "BertForQuestionAnswering": Architecture(
-        base="bert.", head=lambda theirs: Span(labels=theirs.labels), weights=(Entry("qa_outputs", "head.output"),)
+        base="bert.",
+        head=lambda theirs: Span(labels=theirs.labels, bias=True),
+        weights=(Entry("qa_outputs", "head.output"),),
     ),
 }
 

@@ -201,12 +201,12 @@ FAMILY = Family(
         ),
         "DistilBertForTokenClassification": Architecture(
             base="distilbert.",
-            head=lambda theirs: Tagging(labels=theirs.labels, transform=None, bias=True, dropout=theirs["dropout"]),
+            head=lambda theirs: Tagging(labels=theirs.labels, bias=True, dropout=theirs["dropout"]),
             weights=(Entry("classifier", "head.output"),),
         ),
         "DistilBertForQuestionAnswering": Architecture(
             base="distilbert.",
-            head=lambda theirs: Span(labels=2, dropout=theirs["qa_dropout"]),
+            head=lambda theirs: Span(labels=2, bias=True, dropout=theirs["qa_dropout"]),
             weights=(Entry("qa_outputs", "head.output"),),
         ),
     },

@@ -21,6 +21,7 @@ from regard.transformer.config import (
     LayerNorm,
     Pooling,
     Projection,
+    ReplacedTokens,
     Span,
     Tagging,
     Transform,
@@ -63,10 +64,9 @@ def words(theirs: Theirs) -> LanguageModel:
     return replace(bert.words(theirs), transform=Transform(activation=Activation.GELU, norm=norm))
 
 
-def replaced(theirs: Theirs) -> Tagging:
+def replaced(theirs: Theirs) -> ReplacedTokens:
     """The discriminator's head: one score a token."""
-    transform = Transform(activation=theirs.activation("hidden_act"), norm=None)
-    return Tagging(labels=1, transform=transform, bias=True)
+    return ReplacedTokens(transform=Transform(activation=theirs.activation("hidden_act"), norm=None))
 
 
 def sentence(theirs: Theirs) -> Classification:
@@ -146,11 +146,13 @@ FAMILY = Family(
         ),
         "ElectraForTokenClassification": Architecture(
             base="electra.",
-            head=lambda t: Tagging(labels=t.labels, transform=None, bias=True, dropout=dropout(t)),
+            head=lambda t: Tagging(labels=t.labels, bias=True, dropout=dropout(t)),
             weights=(Entry("classifier", "head.output"),),
         ),
         "ElectraForQuestionAnswering": Architecture(
-            base="electra.", head=lambda t: Span(labels=t.labels), weights=(Entry("qa_outputs", "head.output"),)
+            base="electra.",
+            head=lambda t: Span(labels=t.labels, bias=True),
+            weights=(Entry("qa_outputs", "head.output"),),
         ),
     },
     presets={

@@ -165,9 +165,7 @@ def two_heads(theirs: Theirs) -> TwoHeads:
 def tagging(theirs: Theirs) -> Tagging:
     """The head that tags tokens."""
     rates = [theirs["classifier_dropout"], theirs["hidden_dropout"], 0.1]
-    return Tagging(
-        labels=theirs.labels, transform=None, bias=True, dropout=next(rate for rate in rates if rate is not None)
-    )
+    return Tagging(labels=theirs.labels, bias=True, dropout=next(rate for rate in rates if rate is not None))
 
 
 def attention_weights(theirs: str, ours: str) -> tuple[Entry, ...]:
@@ -246,7 +244,7 @@ FAMILY = Family(
             base="transformer.", head=tagging, weights=(Entry("classifier", "head.output"),)
         ),
         "GPT2ForQuestionAnswering": Architecture(
-            base="transformer.", head=lambda _: Span(labels=2), weights=(Entry("qa_outputs", "head.output"),)
+            base="transformer.", head=lambda _: Span(labels=2, bias=True), weights=(Entry("qa_outputs", "head.output"),)
         ),
     },
     presets={

@@ -251,7 +251,7 @@ FAMILY = Family(
             base="model.", head=tagging, weights=(Entry("score", "head.output"),)
         ),
         "LlamaForQuestionAnswering": Architecture(
-            base="transformer.", head=lambda _: Span(labels=2), weights=(Entry("qa_outputs", "head.output"),)
+            base="transformer.", head=lambda _: Span(labels=2, bias=True), weights=(Entry("qa_outputs", "head.output"),)
         ),
     },
     presets={

@@ -79,7 +79,7 @@ FAMILY = Family(
         "MBartForConditionalGeneration": Architecture(base="model.", head=bart.words, weights=(OUTPUT, BIAS)),
         "MBartForSequenceClassification": Architecture(base="model.", head=bart.sentence, weights=bart.CLASSIFIER),
         "MBartForQuestionAnswering": Architecture(
-            base="model.", head=lambda _: Span(labels=2), weights=(Entry("qa_outputs", "head.output"),)
+            base="model.", head=lambda _: Span(labels=2, bias=True), weights=(Entry("qa_outputs", "head.output"),)
         ),
         "MBartForCausalLM": Architecture(
             base="model.",

@@ -159,7 +159,7 @@ def head(design: config.Network) -> str:
     words = {
         "LanguageModel": "words",
         "AdaptiveLanguageModel": "words, in steps",
-        "Tagging": "one score a token",
+        "ReplacedTokens": "one score a token",
         "PatchClassification": "classification",
         "NoneType": "–",
     }

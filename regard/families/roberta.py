@@ -109,12 +109,12 @@ FAMILY = Family(
         ),
         "RobertaForTokenClassification": Architecture(
             base="roberta.",
-            head=lambda theirs: Tagging(labels=theirs.labels, transform=None, bias=True, dropout=dropout(theirs)),
+            head=lambda theirs: Tagging(labels=theirs.labels, bias=True, dropout=dropout(theirs)),
             weights=(Entry("classifier", "head.output"),),
         ),
         "RobertaForQuestionAnswering": Architecture(
             base="roberta.",
-            head=lambda theirs: Span(labels=theirs.labels),
+            head=lambda theirs: Span(labels=theirs.labels, bias=True),
             weights=(Entry("qa_outputs", "head.output"),),
         ),
     },

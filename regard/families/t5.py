@@ -279,12 +279,12 @@ FAMILY = Family(
         ),
         "T5ForTokenClassification": Architecture(
             base="transformer.",
-            head=lambda t: Tagging(labels=t.labels, transform=None, bias=True, dropout=t["classifier_dropout"]),
+            head=lambda t: Tagging(labels=t.labels, bias=True, dropout=t["classifier_dropout"]),
             weights=(Entry("classifier", "head.output"),),
             network=encoder_alone,
         ),
         "T5ForQuestionAnswering": Architecture(
-            head=lambda t: Span(labels=t.labels), weights=(Entry("qa_outputs", "head.output"),)
+            head=lambda t: Span(labels=t.labels, bias=True), weights=(Entry("qa_outputs", "head.output"),)
         ),
     },
     presets={

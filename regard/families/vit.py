@@ -183,7 +183,7 @@ def pixels(theirs: Theirs) -> Pixels:
             f"config.json: encoder_stride is {theirs['encoder_stride']}, and patch_size is "
             f"{together(patches.patch)}: pixels can be guessed only where they are the same"
         )
-    return Pixels(count=patches.channels * patches.patch[0] * patches.patch[1])
+    return Pixels(labels=patches.channels * patches.patch[0] * patches.patch[1], bias=True)
 
 
 def with_mask_vector(theirs: Theirs, head: Head | None) -> EncoderOnly:

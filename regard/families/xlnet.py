@@ -251,12 +251,12 @@ FAMILY = Family(
         ),
         "XLNetForTokenClassification": Architecture(
             base="transformer.",
-            head=lambda theirs: Tagging(labels=theirs.labels, transform=None, bias=True),
+            head=lambda theirs: Tagging(labels=theirs.labels, bias=True),
             weights=(Entry("classifier", "head.output"),),
         ),
         "XLNetForQuestionAnsweringSimple": Architecture(
             base="transformer.",
-            head=lambda theirs: Span(labels=theirs.labels),
+            head=lambda theirs: Span(labels=theirs.labels, bias=True),
             weights=(Entry("qa_outputs", "head.output"),),
         ),
         "XLNetForQuestionAnswering": Architecture(base="transformer.", head=search, weights=SEARCH),

@@ -1,6 +1,7 @@
 """The architecture. Read it in this order: config, embedding, position, rows, mask, kernels, attention, feedforward,
-normalization, residual, block, stack, head, network; then cache, initialization, watching and describe. relative,
-adaptive and two_stream are what Transformer-XL and XLNet need besides.
+normalization, residual, block, stack, scores, pooling, head, door, network; then cache, initialization, watching and
+describe. relative, adaptive, two_stream and answers are what Transformer-XL and XLNet need besides, patches and dual
+what images need.
 """
 
 from regard.lazy import attach

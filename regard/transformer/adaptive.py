@@ -14,6 +14,9 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from regard.transformer import config
+from regard.transformer.config import Weights
+from regard.transformer.rows import Rows
+from regard.transformer.scores import EachToken, Scores
 
 
 def steps(design: config.AdaptiveTokens) -> list[tuple[int, int, int]]:
@@ -51,3 +54,39 @@ class AdaptiveTokens(nn.Module):
             vectors = vectors.index_copy(0, which, found)
         assert vectors is not None
         return vectors
+
+
+class AdaptiveLanguageModel(EachToken):
+    """Log-probabilities of all tokens, step by step."""
+
+    def __init__(self, design: config.AdaptiveLanguageModel, model_dim: int, tokens: AdaptiveTokens) -> None:
+        super().__init__()
+        self.steps = steps(tokens.design)
+        own = AdaptiveTokens(tokens.design, model_dim)
+        self.tables = tokens.tables if design.tables is Weights.TIED else own.tables
+        self.projections = nn.ModuleList(
+            (tokens if tie is Weights.TIED else own).projections[i] for i, tie in enumerate(design.projections)
+        )
+        self.biases = nn.ParameterList(torch.empty(end - start) for start, end, _ in self.steps)
+        others = len(self.steps) - 1
+        self.step_weight = nn.Parameter(torch.empty(others, tokens.design.dim)) if others else None
+        self.step_bias = nn.Parameter(torch.empty(others)) if others else None
+
+    def forward(self, x: Float[Tensor, "tokens model"], rows: Rows) -> Scores:
+        """The log-probabilities at each position."""
+        del rows
+        said = []
+        first: Tensor | None = None
+        for step, (table, project) in enumerate(zip(self.tables, self.projections, strict=True)):
+            assert isinstance(table, Table)
+            assert isinstance(project, nn.Linear)
+            weight: Tensor = table.weight
+            bias: Tensor = self.biases[step]
+            if step == 0 and self.step_weight is not None and self.step_bias is not None:
+                weight, bias = torch.cat([weight, self.step_weight]), torch.cat([bias, self.step_bias])
+            scores = nn.functional.linear(x @ project.weight, weight, bias).log_softmax(dim=-1)
+            if first is None:
+                first, said = scores, [scores[:, : self.steps[0][1]]]
+            else:
+                said.append(scores + first[:, self.steps[0][1] + step - 1, None])
+        return Scores(words=torch.cat(said, dim=1))

@@ -15,7 +15,8 @@ from torch import Tensor, nn
 from torch.nn.functional import normalize
 
 from regard.transformer import config
-from regard.transformer.network import AnyMask, EncoderOnly, Network, Output, TokenIds
+from regard.transformer.door import AnyMask, TokenIds
+from regard.transformer.network import EncoderOnly, Network, Output
 from regard.transformer.rows import Rows
 
 Images = Float[Tensor, "images channels height width"]  # there may be more texts than images, or fewer

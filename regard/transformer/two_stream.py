@@ -21,9 +21,10 @@ from regard.transformer import config, head
 from regard.transformer.attention import Looking, Source
 from regard.transformer.block import Block
 from regard.transformer.cache import Memory
+from regard.transformer.door import AnyMask, TokenIds, enter
 from regard.transformer.embedding import Embedding
 from regard.transformer.mask import Itself
-from regard.transformer.network import AnyMask, Network, Output, TokenIds, enter
+from regard.transformer.network import Network, Output
 from regard.transformer.position import Waves
 from regard.transformer.relative import RelativeAttention
 from regard.transformer.rows import Rows

@@ -25,6 +25,7 @@ from unit.transformer.parts import (
 from unit.transformer.plain import bent, normalized, through
 
 from regard.transformer import config, head
+from regard.transformer import pooling as pools
 from regard.transformer.config import Activation, OutputBias, Pooling, Weights
 from regard.transformer.embedding import Tokens
 from regard.transformer.rows import Rows
@@ -68,7 +69,7 @@ def check(found, expected, inputs):
 @few
 def test_pooling_makes_of_each_row_one_vector(pooling, lengths):
     x = numbers(sum(lengths), 5).requires_grad_()
-    check(head.pool(pooling, x, Rows.of(lengths)), pooled_by_loop(pooling, x, lengths), [x])
+    check(pools.pool(pooling, x, Rows.of(lengths)), pooled_by_loop(pooling, x, lengths), [x])
 
 
 @pytest.mark.parametrize("bias", OutputBias)
@@ -167,9 +168,9 @@ def test_a_pooler_gives_the_transformed_vector(pooling):
 @pytest.mark.parametrize(
     ("design", "rate", "bias"),
     [
-        (config.Tagging(labels=5, transform=None, bias=True, dropout=0.3), 0.3, True),
-        (config.Tagging(labels=5, transform=None, bias=False, dropout=0.3), 0.3, False),
-        (config.Span(labels=2, dropout=0.2), 0.2, True),
+        (config.Tagging(labels=5, bias=True, dropout=0.3), 0.3, True),
+        (config.Tagging(labels=5, bias=False, dropout=0.3), 0.3, False),
+        (config.Span(labels=2, bias=True, dropout=0.2), 0.2, True),
     ],
     ids=["tagging", "tagging without bias", "span"],
 )
@@ -180,6 +181,13 @@ def test_tagging_and_span_score_each_position_alone(design, rate, bias, training
         scores = module.train(training)(x, ROWS)
     assert scores.words.shape == (ROWS.tokens, design.labels)
     check(scores.words, through(module.output, x * (1 - rate if training else 1)), [x, *module.parameters()])
+
+
+def test_replaced_tokens_are_told_by_one_score_after_a_transform():
+    module, x = built(config.ReplacedTokens(transform=TRANSFORM))
+    expected = through(module.output, transformed(TRANSFORM, module.transform, x))
+    assert expected.shape == (ROWS.tokens, 1)
+    check(module(x, ROWS).words, expected, [x, *module.parameters()])
 
 
 def test_two_heads_say_what_each_says_alone():
@@ -193,14 +201,22 @@ HEADS = {
     "words": WORDS,
     "classes": CLASSES,
     "pooler": config.Pooler(pooling=Pooling.LAST, transform=TRANSFORM),
-    "tags": config.Tagging(labels=5, transform=None, bias=True),
-    "span": config.Span(labels=2),
+    "tags": config.Tagging(labels=5, bias=True),
+    "span": config.Span(labels=2, bias=True),
+    "replaced": config.ReplacedTokens(transform=TRANSFORM),
     "two": config.TwoHeads(words=WORDS, sentence=replace(CLASSES, pooling=Pooling.FIRST)),
 }
 
 
+@pytest.mark.parametrize("with_gradients", [True, False])  # without them, scores are made a part at a time
 @pytest.mark.parametrize("kind", HEADS)
-def test_on_padded_rows_every_head_says_of_each_row_what_it_says_of_it_alone(kind):
+def test_on_padded_rows_every_head_says_of_each_row_what_it_says_of_it_alone(kind, with_gradients, monkeypatch):
+    monkeypatch.setattr("regard.transformer.network.PART", 3)
+    with torch.set_grad_enabled(with_gradients):
+        check_padded_rows(kind)
+
+
+def check_padded_rows(kind):
     network = made(encoder_only("learned", head=HEADS[kind]))
     tokens = text(3, 6)
     real = torch.tensor([[0, 0, 1, 1, 1, 1], [1, 1, 1, 0, 0, 0], [0, 1, 1, 1, 1, 0]], dtype=torch.bool)

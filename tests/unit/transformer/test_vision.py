@@ -10,9 +10,9 @@ from regard.families.registry import FAMILIES
 from regard.transformer import config, describe
 from regard.transformer.config_json import from_json, to_json
 from regard.transformer.dual import DualEncoder
-from regard.transformer.head import place, pool
 from regard.transformer.network import build, empty
 from regard.transformer.patches import MaskedImages, Patches
+from regard.transformer.pooling import place, pool
 from regard.transformer.rows import Rows
 from regard.transformer.watching import watch
 

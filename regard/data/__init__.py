@@ -1,0 +1,1 @@
+"""From files to batches: readers, the encoded corpus, batches by tokens, and the doctor."""

@@ -1,0 +1,1 @@
+"""From a network to tokens: logit rules, sampling, search, stopping."""

@@ -1,0 +1,1 @@
+"""Tokenizers: train, load, save."""
