@@ -55,6 +55,7 @@ class Entered:
                 filled = part.new_zeros(self.shape.numel(), part.shape[-1])
             filled.index_copy_(0, self.places[done : done + len(part)], part)
             done += len(part)
+            del part  # before the next one is made
         assert filled is not None
         return filled.view(*self.shape, -1)
 

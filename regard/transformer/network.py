@@ -61,10 +61,15 @@ class Network(nn.Module):
     head: nn.Module | None
 
     def train(self: AnySelf, mode: bool = True) -> AnySelf:
-        """Switch to training. Weights that were views of a file, perhaps transposed, become memory of their own."""
-        for parameter in self.parameters() if mode else ():
-            if not parameter.is_contiguous():
-                parameter.data = parameter.data.contiguous()  # optimisers are quicker on what lies in order
+        """Switch to training. Weights that are transposed views of a file become memory of their own.
+
+        Optimisers are quicker on what lies in order; and if one weight has to be copied, all are, so that the file can
+        be let go.
+        """
+        weights = list(self.parameters()) if mode else []
+        if not all(weight.is_contiguous() for weight in weights):
+            for weight in weights:
+                weight.data = weight.data.clone(memory_format=torch.contiguous_format)
         return super().train(mode)
 
     def recompute(self, on: bool = True) -> None:
