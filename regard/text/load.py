@@ -10,6 +10,7 @@ import tokenizers
 
 from regard.text import ctrl, layouts, marian, pieces
 from regard.text.folder import TokenizerError, read_json, read_json_if_there
+from regard.text.sentencepiece import Kind, read
 from regard.text.special import Theirs, guessed, named
 from regard.text.tokenizer import Names, Tokenizer
 
@@ -192,13 +193,13 @@ def _family_of_merges(vocabulary: Path) -> str | None:
 
 def _family_of_pieces(path: Path) -> str | None:
     """The family by the special pieces of a SentencePiece model, or by the name that only one family uses."""
-    model = pieces.read(path)
+    model = read(path)
     texts = [piece.text for piece in model.pieces[:16]]
     if "[CLS]" in texts:
         return "albert"
     if "<sep>" in texts and "<cls>" in texts:
         return "xlnet"
-    if model.kind is pieces.Kind.BPE and model.byte_fallback:
+    if model.kind is Kind.BPE and model.byte_fallback:
         return "llama"
     if path.name == "sentencepiece.bpe.model":
         return "mbart"
