@@ -35,7 +35,7 @@ def learn(texts: Iterable[str], size: int) -> list[tuple[str, float]]:
     """Pieces with the logarithms of their probabilities, the most likely first; at most `size` of them."""
     words, counts = _words(texts)
     letters = _letters(words, counts, size)
-    pieces = [*letters, *_substrings(words, counts, max(10 * size, 50_000), set(letters))]
+    pieces = [*letters, *_substrings(words, counts, max(10 * size, 20_000), set(letters))]
     probability = np.full(len(pieces), 1 / len(pieces))
     in_words, in_pieces = _edges(words, pieces), _edges(pieces, pieces, whole=False)
     seeds = np.arange(len(pieces))
