@@ -55,7 +55,8 @@ def test_the_known_case():
 
 def test_cases_of_bert():
     ours = load(VOCABULARIES / "bert-base-uncased")
-    cases = [json.loads(line) for line in (VOCABULARIES / "cases/bert-base-uncased.jsonl").open(encoding="utf-8")]
+    lines = (VOCABULARIES / "cases/bert-base-uncased.jsonl").read_text("utf-8").splitlines()
+    cases = [json.loads(line) for line in lines]
     rows = ours.encode_many([case["text"] for case in cases], special_tokens=False)
     assert len(cases) == 500
     assert [row.ids for row in rows] == [case["ids"] for case in cases]
@@ -84,6 +85,9 @@ def test_the_prompt_of_the_stories():
 
 @pytest.mark.parametrize("name", ["gpt2", "stories15M"])
 def test_what_knows_every_byte_gives_every_text_back(name):
+    """Llama's vocabulary writes a space as ▁, and takes one before the text for its own."""
     ours = load(PUBLISHED[name][0])
-    lines = [text for text in [*TEXTS, *real_lines()] if name == "gpt2" or not text.startswith(" ")]
+    lines = [*TEXTS, *real_lines()]
+    if name != "gpt2":
+        lines = [text for text in lines if not text.startswith(" ") and "▁" not in text]
     assert ours.decode_many(ours.ids_of(lines)) == lines

@@ -117,7 +117,12 @@ def test_what_is_wrong_is_said(words, code, said, bert):
 
 
 def test_it_needs_no_torch(bert):
-    code = "import sys; from regard.cli.main import app\ntry: app(sys.argv[1:])\nexcept SystemExit: pass\nassert 'torch' not in sys.modules"
+    code = (
+        "import sys; from regard.cli.main import app\n"
+        "try: app(sys.argv[1:])\n"
+        "except SystemExit: pass\n"
+        "assert 'torch' not in sys.modules"
+    )
     subprocess.run([sys.executable, "-c", code, "tokenize", str(bert), "a dog"], check=True, capture_output=True)
 
 
