@@ -63,7 +63,7 @@ def encode(source: Source, encoder: Encoder, folder: str | Path, progress: Progr
 
 
 def _key(source: Source, encoder: Encoder, stamps: Mapping[str, Stamp]) -> str:
-    contents = [stamp.content for stamp in stamps.values()]
+    contents = [stamps[name].content for name in source.names()]
     made_from = [VERSION, source.settings(), encoder.fingerprint(), contents]
     return hashlib.sha256(json.dumps(made_from, sort_keys=True).encode()).hexdigest()[:32]
 

@@ -109,6 +109,7 @@ CHANGES = {
     "a longer file": lambda source, encoder: (source.files[0].write_text("a\n" * 40), None)[1],
     "an edit that keeps size and date": lambda source, encoder: edit_keeping_date(source.files[0]),
     "the other direction": lambda source, encoder: (Source(Pair, source.files[::-1]), encoder),
+    "the same files twice": lambda source, encoder: (Source(Pair, source.files * 2), encoder),
     "another tokenizer": lambda source, encoder: (source, Pairs(tokenizer=words("a", "b", "d", "c"))),
     "another length": lambda source, encoder: (source, replace(encoder, source=Cut(3))),
     "another rule": lambda source, encoder: (source, replace(encoder, source=Refuse(300))),
