@@ -99,35 +99,42 @@ def write_pairs(folder, count, known):
     return [folder / "x.en", folder / "x.de"]
 
 
-def raw_seconds(encode_batch, texts):
-    start = time.perf_counter()
+def raw(encode_batch, texts):
     for begin in range(0, len(texts[0]), EXAMPLES):
         for side in texts:
             encode_batch(side[begin : begin + EXAMPLES])
-    return time.perf_counter() - start
+
+
+def timed(work, *arguments):
+    """Seconds, and seconds of computing on all threads, which tell more where others use the machine too."""
+    start, computing = time.perf_counter(), time.process_time()
+    result = work(*arguments)
+    return time.perf_counter() - start, time.process_time() - computing, result
 
 
 def speed(folder, count, rounds, tokenizer, known):
     files = write_pairs(folder, count, known)
     core = tokenizers.Tokenizer.from_file(str(folder / "tokenizer/tokenizer.json"))
     texts = [path.read_text(encoding="utf-8").split("\n")[:-1] for path in files]
-    best = {"encode_batch": [], "encode_batch_fast": [], "regard": []}
+    found = {"encode_batch": [], "encode_batch_fast": [], "regard": []}
     for turn in range(rounds):
-        best["encode_batch"].append(raw_seconds(core.encode_batch, texts))
-        best["encode_batch_fast"].append(raw_seconds(core.encode_batch_fast, texts))
-        start = time.perf_counter()
-        corpus = encode(Source(Pair, files), Pairs(tokenizer=tokenizer), folder / f"cache{turn}")
-        best["regard"].append(time.perf_counter() - start)
+        found["encode_batch"].append(timed(raw, core.encode_batch, texts)[:2])
+        found["encode_batch_fast"].append(timed(raw, core.encode_batch_fast, texts)[:2])
+        pairs = Pairs(tokenizer=tokenizer)
+        *seconds, corpus = timed(encode, Source(Pair, files), pairs, folder / f"cache{turn}")
+        found["regard"].append(seconds)
     row = random.Random(2).randrange(count)
     assert corpus[row]["source"].tolist() == tokenizer.encode(texts[0][row]).ids
     start = time.perf_counter()
     encode(Source(Pair, files), Pairs(tokenizer=tokenizer), folder / f"cache{rounds - 1}")
     again = time.perf_counter() - start
     print(f"\nEncoding {count:,} pairs, {sum(corpus.tokens.values()):,} tokens\n")
-    print("| | seconds (best) | pairs/s | regard's speed to it |\n| --- | --- | --- | --- |")
-    ours = min(best["regard"])
-    for name, seconds in best.items():
-        print(f"| {name} | {min(seconds):.1f} | {count / min(seconds):,.0f} | {min(seconds) / ours:.0%} |")
+    print("| | seconds | pairs/s | regard's speed to it | computing | regard's to it |\n" + "| --- " * 6 + "|")
+    best = {name: [min(column) for column in zip(*turns, strict=True)] for name, turns in found.items()}
+    for name, (seconds, computing) in best.items():
+        ratios = [theirs / ours for theirs, ours in zip((seconds, computing), best["regard"], strict=True)]
+        times = f"{seconds:.1f} | {count / seconds:,.0f} | {ratios[0]:.0%} | {computing:.1f} s | {ratios[1]:.0%}"
+        print(f"| {name} | {times} |")
     print(f"\nThe corpus again, when nothing has changed: {again:.2f} s")
     start = time.perf_counter()
     batches = Batches(corpus, ByLength(BUDGET), seed=1)

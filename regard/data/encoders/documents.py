@@ -41,7 +41,7 @@ class Documents:
     @cached_property
     def frame(self) -> Frame:
         """The special tokens around a document."""
-        return Frame.of(self.tokenizer)
+        return Frame.of(self.tokenizer).with_end(self.tokenizer.special.end)
 
     def encode(self, examples: Sequence[Plain]) -> Chunk:
         """One row for each document, or several where it is windowed."""

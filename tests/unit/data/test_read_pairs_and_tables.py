@@ -38,6 +38,21 @@ def test_parallel_files(tmp_path, ending):
     assert len(pairs(read(Pair, [one, two, one, two]))) == 6
 
 
+LINE = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\n\r\ufeff"), max_size=20)
+
+
+@given(lines=st.lists(st.tuples(LINE, LINE), min_size=1, max_size=9))
+def test_any_text_comes_back_as_it_was_written(tmp_path_factory, lines):
+    """All of Unicode: only a line feed ends a line, whatever else Python takes for the end of one."""
+    folder = tmp_path_factory.mktemp("unicode")
+    one = write(folder, "a.en", "".join(f"{line}\n" for line, _ in lines))
+    two = write(folder, "a.de", "".join(f"{line}\r\n" for _, line in lines))
+    rows = [{"source": left, "target": right} for left, right in lines]
+    json_lines = write(folder, "a.jsonl", "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
+    for files in ([one, two], [json_lines], rows):
+        assert [(pair.source, pair.target) for pair in read(Pair, files)] == lines
+
+
 @pytest.mark.parametrize(("left", "right"), [(3, 5), (5, 3), (0, 2), (2, 0)])
 def test_parallel_files_of_unequal_length_say_both_counts(tmp_path, left, right):
     one, two = write(tmp_path, "a.en", "x\n" * left), write(tmp_path, "a.de", "y\n" * right)
@@ -220,6 +235,8 @@ def test_records(of):
     tagged = of([{"tokens": ["John", "ran"], "ner": [1, 0]}])
     form = JsonLines(keys={"words": "tokens", "tags": "ner"}, names={"tags": ["O", "I-per"]})
     assert next(read(Tagged, tagged, form)).tags == ("B-per", "O")
+    ends = of([{"words": ["Ann", "Lee", "ran"], "tags": ["B-per", "E-per", "O"]}, {"words": ["a"], "tags": ["DT"]}])
+    assert [one.tags for one in read(Tagged, ends)] == [("B-per", "I-per", "O"), ("DT",)]
     assert next(read(Plain, of([{"text": "x"}]))).text == "x"
     with pytest.raises(ValueError, match="JsonLines"):
         read(Plain, of([{"text": "x"}]), Text())
