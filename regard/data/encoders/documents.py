@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from regard.data.encoders.base import Chunk, Columns, Frame, describe, ids_type, in_windows
+from regard.data.encoders.base import Chunk, Columns, Frame, describe, ids_type, in_windows, nothing_left
 from regard.data.example import Plain
 from regard.data.ragged import Ragged
 from regard.data.windows import Cuts, Long
@@ -53,5 +53,7 @@ class Documents:
             whole = self.long is not None
             first, last = examples[number].begins or whole, examples[number].ends or whole
             rows.append([*(before if first else ()), *text, *(after if last else ())])
+            if not rows[-1]:
+                raise nothing_left(examples[number], "document")
             total += cuts
-        return Chunk({"tokens": Ragged.of([row for row in rows if row], self.columns["tokens"])}, total)
+        return Chunk({"tokens": Ragged.of(rows, self.columns["tokens"])}, total)

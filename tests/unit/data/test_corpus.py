@@ -10,7 +10,7 @@ import tokenizers
 from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers.processors import TemplateProcessing
-from unit.data.formats import write
+from unit.data.formats import many, write
 from unit.data.tokenizing import characters, words
 
 from regard.data import cache, encoding
@@ -60,6 +60,7 @@ def rows(corpus):
 
 
 @given(lines=st.lists(st.tuples(st.text("abcd ", max_size=9), st.text("abcd ", max_size=9)), min_size=1, max_size=30))
+@many
 def test_rows_are_what_the_tokenizer_says(tmp_path_factory, lines):
     folder = tmp_path_factory.mktemp("corpus")
     one = write(folder, "x.en", "".join(f"{line}\n" for line, _ in lines))
@@ -225,6 +226,7 @@ def test_wrong_calls(tmp_path):
 
 
 @given(count=st.integers(0, 40), length=st.integers(3, 20), stride=st.integers(1, 20))
+@many
 def test_windows_cover_everything(tmp_path_factory, count, length, stride):
     """Two tokens stand around each window: [CLS] and [SEP]."""
     folder = tmp_path_factory.mktemp("windows")

@@ -8,7 +8,7 @@ import re
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from unit.data.formats import PACK, write
+from unit.data.formats import PACK, many, write
 
 from regard.data.example import Labelled, Pair, Plain, Question, Tagged
 from regard.data.fields import Label
@@ -42,6 +42,7 @@ LINE = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\n\r
 
 
 @given(lines=st.lists(st.tuples(LINE, LINE), min_size=1, max_size=9))
+@many
 def test_any_text_comes_back_as_it_was_written(tmp_path_factory, lines):
     """All of Unicode: only a line feed ends a line, whatever else Python takes for the end of one."""
     folder = tmp_path_factory.mktemp("unicode")
@@ -96,6 +97,7 @@ def test_columns_by_name_and_by_number(tmp_path):
 
 
 @given(rows=st.lists(st.tuples(CELL, CELL, CELL), min_size=1, max_size=6))
+@many
 def test_csv_as_the_csv_module_writes_it(tmp_path_factory, rows):
     """The oracle is Python's own writer: quotes, separators and line ends inside cells."""
     buffer = io.StringIO()
