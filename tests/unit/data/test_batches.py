@@ -152,6 +152,17 @@ def test_rows_beyond_the_budget():
     assert sorted(index for batch in without for index in batch.indices) == [0, 3]
 
 
+def test_what_would_never_end_or_begin_elsewhere_is_refused():
+    with pytest.raises(ValueError, match="none of the 1 rows can be used"):
+        Batches(corpus([(50, 5)]), ByLength(30, TooLong.SKIP))
+    with pytest.raises(ValueError, match="none of the 2 rows can be used"):
+        Batches(Lengths(tokens=[1, 1]), Packed())
+    batches = Batches(corpus([(5, 5)] * 9), ByLength(10))
+    assert next(batches.at(2, batches.steps(2))).epoch == 3
+    with pytest.raises(IndexError, match="step 6 of epoch 2, which has 5 steps"):
+        next(batches.at(2, 6))
+
+
 # Packing
 
 
@@ -166,7 +177,11 @@ def test_every_token_but_the_first_is_predicted_once(lengths, length):
     assert predicted == [[0, *[1] * (count - 1)] if count else [] for count in lengths]
 
 
-@given(lengths=st.lists(st.integers(1, 60), min_size=2, max_size=40), seed=SEEDS, epoch=st.integers(0, 9))
+@given(
+    lengths=st.lists(st.integers(1, 60), min_size=2, max_size=40).filter(lambda them: max(them) > 1),
+    seed=SEEDS,
+    epoch=st.integers(0, 9),
+)
 @many
 def test_packed_batches_hold_all_pieces_and_are_full(lengths, seed, epoch):
     batches = Batches(Lengths(tokens=lengths), Packed(tokens=64, length=16), seed=seed)
