@@ -1,0 +1,84 @@
+"""Characters that should not be in text: those that nobody sees, and traces of a wrong conversion."""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_right
+from collections.abc import Sequence
+from itertools import accumulate
+from pathlib import Path
+
+from regard.data.doctor import kinds
+from regard.data.doctor.finding import Kind, Ledger
+
+CONTINUED = "[\x80-\xbf€‚ƒ„…†‡ˆ‰Š‹ŒŽ‘’“”•–—˜™š›œžŸ]"
+"""What the bytes 0x80 to 0xBF, which continue a character in UTF-8, become in cp1252 and Latin-1."""
+CLOSING = "[”’…»–—\xa0]"
+LEADS = "[ÐÑÎÏØÙÄÅ×]"
+"""What the first bytes of Cyrillic, Greek, Arabic, Hebrew and the rest of Latin become."""
+MOJIBAKE = re.compile(
+    "[ÃÂâðÐÑÎÏØÙÄÅ×](?:"
+    # Ã or Â before such a character; but a word in capitals may end in Ã before a mark, as in Portuguese
+    f"(?<=[ÃÂ])(?!{CLOSING}){CONTINUED}|(?<=[ÃÂ])(?<![A-ZÀ-Þ][ÃÂ]){CONTINUED}"
+    # â before two of them is punctuation, ð before three an emoji; letters of other scripts come two in a row
+    f"|(?<=â){CONTINUED}{{2}}|(?<=ð){CONTINUED}{{3}}|(?<={LEADS}){CONTINUED}{LEADS}{CONTINUED})"
+)
+CONTROL = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
+TAGS = "br|p|b|i|u|a|em|strong|div|span|font|img|table|tr|td|th|ul|ol|li|h[1-6]|sub|sup|html|body|script|style"
+NAMES = "amp|lt|gt|quot|apos|nbsp|copy|reg|hellip|[mn]dash|[lr][sd]quo|[lr]aquo|[a-zA-Z](?:uml|acute|grave|circ|tilde|cedil)|szlig"
+MARKUP = re.compile(
+    f"[&<](?:(?<=&)(?:{NAMES}|#[0-9]{{1,6}}|#x[0-9a-fA-F]{{1,5}});|(?<=<)/?(?:{TAGS})(?: [^<>]*)?/?>)", re.IGNORECASE
+)
+UNSEEN = re.compile(
+    "[\x80-\x9f\u00ad\u200b\u200e\u200f\u2028\u2029\u202a-\u202e\u2060\u2066-\u2069\ue000-\uf8ff\ufeff\ufffd]"
+)
+# Joiners belong to Persian, Indian scripts and emoji; beside Latin letters, spaces or nothing they are litter.
+JOINER = re.compile("[\u200c\u200d](?:(?=[\\s\x21-\u024f]|\\Z)|(?<=[\\s\x21-\u024f].)|(?<=\\A.))")
+
+
+def look(path: Path, first: int, texts: Sequence[str], ledger: Ledger) -> None:
+    """Note the lines of a block that have such characters. Only blocks that have any are looked at line by line."""
+    block = "\n".join(texts)
+    patterns = [(CONTROL, _control), (MARKUP, _markup)]
+    if not block.isascii():
+        patterns += [(UNSEEN, _unseen), (JOINER, _joiner), (MOJIBAKE, _mojibake)]
+    starts: list[int] = []
+    for pattern, kind_of in patterns:
+        for match in pattern.finditer(block):
+            starts = starts or list(accumulate((len(text) + 1 for text in texts), initial=0))
+            place = bisect_right(starts, match.start()) - 1
+            ledger.note(kind_of(match.group()), path, first + place, texts[place], match.start() - starts[place])
+
+
+def _control(found: str) -> Kind:
+    return kinds.NUL if found == "\0" else kinds.CONTROL
+
+
+def _markup(_: str) -> Kind:
+    return kinds.MARKUP
+
+
+def _joiner(_: str) -> Kind:
+    return kinds.ZERO_WIDTH
+
+
+def _mojibake(_: str) -> Kind:
+    return kinds.MOJIBAKE
+
+
+def _unseen(found: str) -> Kind:
+    match found:
+        case "\u2028" | "\u2029" | "\x85":
+            return kinds.OTHER_LINE_END
+        case "\ufffd":
+            return kinds.REPLACEMENT
+        case "\u00ad" | "\u200b" | "\u2060" | "\ufeff":
+            return kinds.ZERO_WIDTH
+        case "\u200e" | "\u200f":
+            return kinds.DIRECTION
+        case _ if "\u202a" <= found <= "\u2069":
+            return kinds.DIRECTION
+        case _ if "\ue000" <= found <= "\uf8ff":
+            return kinds.PRIVATE
+        case _:
+            return kinds.CONTROL

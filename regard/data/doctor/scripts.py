@@ -1,0 +1,95 @@
+"""Which script text is in, and lines that are in another."""
+
+from __future__ import annotations
+
+import functools
+import re
+import unicodedata
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
+
+from regard.data.doctor.finding import Ledger
+from regard.data.doctor.kinds import LOOKALIKE, SCRIPT
+
+LANGUAGES = {
+    "Japanese": {"Han", "Hiragana", "Katakana"},
+    "Chinese": {"Han", "Bopomofo"},
+    "Korean": {"Hangul", "Han"},
+}
+SPECIAL = {"CJK": "Han", "IDEOGRAPHIC": "Han", "KATAKANA-HIRAGANA": "Katakana", "FEMININE": "Latin"}
+SPECIAL |= {"MASCULINE": "Latin", "KANGXI": "Han", "VERTICAL": "Hiragana"}
+PREFIXES = ("FULLWIDTH", "HALFWIDTH", "OLD")
+COMMON = ("MATHEMATICAL", "MODIFIER", "MICRO", "OHM", "KELVIN", "ANGSTROM", "SCRIPT", "BLACK-LETTER", "DOUBLE-STRUCK")
+COMMON += ("SUPERSCRIPT", "SUBSCRIPT", "EULER", "ALEF", "BET", "GIMEL", "DALET", "INFORMATION", "TURNED", "REVERSED")
+MIXED_WORD = re.compile("[A-Za-z][\u0370-\u03ff\u0400-\u04ff]|[\u0370-\u03ff\u0400-\u04ff][A-Za-z]")
+
+
+@functools.cache
+def script_of(char: str) -> str | None:
+    """The script of a letter ("Latin", "Cyrillic", "Han"), by its name in Unicode. None for what belongs to all."""
+    if not char.isalpha():
+        return None
+    words = unicodedata.name(char, "").split()
+    if not words or words[0] in COMMON:
+        return None
+    first = words[1] if words[0] in PREFIXES and len(words) > 1 else words[0]
+    return SPECIAL.get(first, first.capitalize())
+
+
+def named(name: str) -> set[str]:
+    """The scripts that a person means by a name: one script, or those of a language that uses several."""
+    return LANGUAGES.get(name.capitalize(), {name.capitalize()})
+
+
+class Scripts:
+    """Lines most of whose letters are in another script than their side is written in.
+
+    The scripts of a side are those that were asked for, or those of a fifth of the letters in the first lines.
+    """
+
+    def __init__(self, ledger: Ledger, expected: Mapping[str, str]) -> None:
+        self.ledger = ledger
+        self.expected = {side: named(name) for side, name in expected.items()}
+
+    def see(self, side: str, file: Path, numbers: Sequence[int], texts: Sequence[str]) -> None:
+        """Look at some lines of one side."""
+        block = "\n".join(texts)
+        if side not in self.expected:
+            self._learn(side, block)
+        expected = self.expected.get(side)
+        if not expected or (block.isascii() and "Latin" in expected):
+            return
+        if not block.isascii():
+            self._mixed_words(file, numbers, texts, block)
+        foreign = [char for char in set(block) if script_of(char) not in expected and script_of(char)]
+        if foreign:
+            self._foreign(foreign, expected, file, numbers, texts)
+
+    def _learn(self, side: str, block: str) -> None:
+        letters = Counter[str]()
+        for char, count in Counter(block).items():
+            if script := script_of(char):
+                letters[script] += count
+        if letters:
+            self.expected[side] = {script for script, count in letters.items() if count >= 0.2 * letters.total()}
+
+    def _foreign(
+        self, foreign: Sequence[str], expected: Collection[str], file: Path, numbers: Sequence[int], texts: Sequence[str]
+    ) -> None:
+        pattern = re.compile("[" + re.escape("".join(foreign)) + "]")
+        for number, text in zip(numbers, texts, strict=True):
+            odd = pattern.findall(text)
+            letters = sum(script_of(char) is not None for char in text) if odd else 0
+            if letters >= 3 and len(odd) > letters / 2:
+                scripts = Counter(script_of(char) for char in odd).most_common(1)[0][0]
+                self.ledger.note(SCRIPT, file, number, f"{scripts}, expected {' or '.join(sorted(expected))}: {text}")
+
+    def _mixed_words(self, file: Path, numbers: Sequence[int], texts: Sequence[str], block: str) -> None:
+        if not MIXED_WORD.search(block):
+            return
+        for number, text in zip(numbers, texts, strict=True):
+            for match in MIXED_WORD.finditer(text):
+                if {script_of(char) for char in match.group()} - {None, "Latin"}:
+                    self.ledger.note(LOOKALIKE, file, number, text, match.start())
+                    break
