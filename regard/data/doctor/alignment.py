@@ -88,7 +88,9 @@ def wandering(source: Sequence[int], target: Sequence[int]) -> tuple[int, int, i
         return None
     ours, theirs = (np.log1p(np.asarray(side, dtype=float)) for side in (source, target))
     usual = _usual(ours, theirs)
-    found = max((_stretch(usual, ours, theirs, shift) for shift in range(-NEAR, NEAR + 1) if shift), key=lambda one: one[0])
+    found = max(
+        (_stretch(usual, ours, theirs, shift) for shift in range(-NEAR, NEAR + 1) if shift), key=lambda one: one[0]
+    )
     gain, begin, end, shift = found
     return (begin + 1, end, shift) if gain > GAIN else None
 

@@ -33,6 +33,9 @@ class Answers:
             if without is False and not answers:
                 self.ledger.note(kinds.NO_ANSWER, rows.file, line, question)
 
+    def finish(self) -> None:
+        """All was said on the way."""
+
     def _look(self, rows: Rows, line: int, question: str, context: str, answers: Sequence[tuple[str, Any]]) -> None:
         for text, start in answers:
             if blank(text):

@@ -25,7 +25,8 @@ MOJIBAKE = re.compile(
 )
 CONTROL = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
 TAGS = "br|p|b|i|u|a|em|strong|div|span|font|img|table|tr|td|th|ul|ol|li|h[1-6]|sub|sup|html|body|script|style"
-NAMES = "amp|lt|gt|quot|apos|nbsp|copy|reg|hellip|[mn]dash|[lr][sd]quo|[lr]aquo|[a-zA-Z](?:uml|acute|grave|circ|tilde|cedil)|szlig"
+NAMES = "amp|lt|gt|quot|apos|nbsp|copy|reg|hellip|[mn]dash|[lr][sd]quo|[lr]aquo|szlig"
+NAMES += "|[a-z](?:uml|acute|grave|circ|tilde|cedil)"
 MARKUP = re.compile(
     f"[&<](?:(?<=&)(?:{NAMES}|#[0-9]{{1,6}}|#x[0-9a-fA-F]{{1,5}});|(?<=<)/?(?:{TAGS})(?: [^<>]*)?/?>)", re.IGNORECASE
 )
@@ -42,12 +43,15 @@ def look(path: Path, first: int, texts: Sequence[str], ledger: Ledger) -> None:
     patterns = [(CONTROL, _control), (MARKUP, _markup)]
     if not block.isascii():
         patterns += [(UNSEEN, _unseen), (JOINER, _joiner), (MOJIBAKE, _mojibake)]
-    starts: list[int] = []
-    for pattern, kind_of in patterns:
-        for match in pattern.finditer(block):
-            starts = starts or list(accumulate((len(text) + 1 for text in texts), initial=0))
-            place = bisect_right(starts, match.start()) - 1
-            ledger.note(kind_of(match.group()), path, first + place, texts[place], match.start() - starts[place])
+    found = sorted(
+        (match.start(), kind_of(match.group()).name)
+        for pattern, kind_of in patterns
+        for match in pattern.finditer(block)
+    )
+    starts = list(accumulate((len(text) + 1 for text in texts), initial=0)) if found else []
+    for at, name in found:
+        place = bisect_right(starts, at) - 1
+        ledger.note(kinds.KINDS[name], path, first + place, texts[place], at - starts[place])
 
 
 def _control(found: str) -> Kind:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import unicodedata
 
 SINGLE = ("cp1252", "cp1251", "koi8-r", "cp1253", "cp1250", "cp1255", "cp1256")
@@ -52,7 +53,7 @@ def _score_double(text: str, name: str) -> float:
     # Half-width kana is what other encodings become in Shift JIS; nobody writes whole texts in it.
     half = sum("\uff61" <= char <= "\uff9f" for char in beyond)
     # A sample of scattered single accents can read as a few odd characters: words of them are wanted.
-    joined = sum(ord(a) > 127 and ord(b) > 127 for a, b in zip(text, text[1:], strict=False))
+    joined = sum(ord(a) > 127 and ord(b) > 127 for a, b in itertools.pairwise(text))
     return (common - 2 * half) / max(len(beyond), 1) - 0.5 + min(0.5, joined / max(len(beyond), 1))
 
 

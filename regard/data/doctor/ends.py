@@ -45,9 +45,7 @@ class LineEnds:
         if self.counts[rare]:
             name, other = ("\\n", "\\r\\n") if rare == b"\n" else ("\\r\\n", "\\n")
             said = f"{{lines}} end in {name}, the others in {other}"
-            self.ledger.say(
-                kinds.MIXED_ENDS, self.path, said, lines=self.lines[rare], count=self.counts[rare]
-            )
+            self.ledger.say(kinds.MIXED_ENDS, self.path, said, lines=self.lines[rare], count=self.counts[rare])
 
     def _keep(self, end: bytes, line: int) -> None:
         if len(self.lines[end]) <= self.ledger.shown:
@@ -55,7 +53,7 @@ class LineEnds:
 
     def _lone(self, first: int, raw: Sequence[bytes]) -> None:
         for place, line in enumerate(raw):
-            inside = line.rstrip(b"\r\n")
+            inside = line.removesuffix(b"\n").removesuffix(b"\r")
             if b"\r" in inside:
                 self.ledger.note(
                     kinds.LONE_RETURN, self.path, first + place, inside.decode(errors="replace"), inside.index(b"\r")

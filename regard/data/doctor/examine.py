@@ -4,27 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import Any, Protocol
 
 from regard.data.doctor.alignment import report_parting, report_wandering
 from regard.data.doctor.answers import Answers
 from regard.data.doctor.finding import Ledger
 from regard.data.doctor.labels import Labels, Scores
 from regard.data.doctor.languages import Languages
-from regard.data.doctor.lengths import Lengths
+from regard.data.doctor.lengths import Lengths, Spread
 from regard.data.doctor.pairs import Pairs
 from regard.data.doctor.reading import Reading, Rows, Split
 from regard.data.doctor.repeats import Repeats
 from regard.data.doctor.report import Report
 from regard.data.doctor.scripts import Scripts
 from regard.data.doctor.tags import Tags
-from regard.data.doctor.texts import TEXTS, Emptiness, Manner
-from regard.data.example import TASKS, Example, Labelled, Pair, Plain, Question, Tagged
-from regard.data.formats import Format, Parallel
+from regard.data.doctor.texts import Emptiness, Manner
+from regard.data.example import TASKS, Labelled, Pair, Plain, Question, Tagged
+from regard.data.formats import Format, Parallel, Text
 from regard.data.reading import format_of
-
-if TYPE_CHECKING:
-    from regard.text.tokenizer import Tokenizer
 
 Files = Mapping[Split, Sequence[Path]]
 
@@ -32,9 +29,11 @@ Files = Mapping[Split, Sequence[Path]]
 class Check(Protocol):
     """Sees all rows go by, and says in the end what it has found."""
 
-    def see(self, rows: Rows) -> None: ...
+    def see(self, rows: Rows) -> None:
+        """Some rows more."""
 
-    def finish(self) -> None: ...
+    def finish(self) -> None:
+        """All rows were seen."""
 
 
 def examine(
@@ -43,7 +42,7 @@ def examine(
     *,
     form: Format | None = None,
     scripts: Mapping[str, str] | None = None,
-    tokenizer: Tokenizer | None = None,
+    tokenizer: Any = None,
     length: int | None = None,
     shown: int = 5,
     tell: Callable[[int], None] = lambda _: None,
@@ -83,16 +82,15 @@ class _Examination:
         _check_files(self.files, self.form)
         self.reading = Reading(self.kind, self.form, ledger, tell)
 
-    def run(self, scripts: Mapping[str, str], tokenizer: Tokenizer | None, length: int | None) -> Report:
+    def run(self, scripts: Mapping[str, str], tokenizer: Any, length: int | None) -> Report:
         lengths = Lengths(self.ledger, tokenizer, length)
-        repeats = Repeats(self.ledger, self.kind)
-        checks = [*self._cheap(), Manner(self.ledger), lengths, repeats, Scripts(self.ledger, scripts)]
+        repeats = Repeats(self.ledger, self.kind, self._again)
+        checks: list[Check] = [*self._cheap(), Manner(self.ledger), lengths, Scripts(self.ledger, scripts), repeats]
         if self.task == "translate":
             checks.append(Languages(self.ledger))
         self._read(checks)
         for check in checks:
             check.finish()
-        repeats.compare(self._again)
         return self._report(checks, list(lengths.spreads.values()), lengths.length)
 
     def run_quick(self) -> Report:
@@ -140,3 +138,35 @@ class _Examination:
         emptiness = Emptiness(silent, blank_lines_part=self.kind is Plain)
         reading = Reading(self.kind, self.form, silent, lambda _: None)
         return map(emptiness.keep, reading.rows(split, self.files[split]))
+
+    def _report(self, checks: Sequence[Check], spreads: Sequence[Spread], length: int | None) -> Report:
+        labels = [check.labels if isinstance(check, Tags) else check for check in checks]
+        counts = next((one.counts() for one in labels if isinstance(one, Labels)), {})
+        lines = {name: file.lines for name, file in self.reading.opened.items()}
+        return Report(
+            task=self.task,
+            files=lines,
+            findings=tuple(self.ledger.findings(lines)),
+            labels=counts,
+            lengths=tuple(spreads),
+            length=length,
+        )
+
+
+def _check_files(files: Files, form: Format) -> None:
+    """Stop where the call is wrong, before anything is read."""
+    for split, paths in files.items():
+        for path in paths:
+            if not path.exists():
+                raise CallError(f"{path}: there is no such file")
+            if path.is_dir() and not isinstance(form, Text):
+                raise CallError(f"{path}: this is a folder; expected a file")
+        if isinstance(form, Parallel) and len(paths) % 2:
+            raise CallError(
+                f"{split}: parallel text is two files, source and target (or several times two); found {len(paths)}: "
+                + ", ".join(map(str, paths))
+            )
+
+
+class CallError(ValueError):
+    """The doctor was called with files that are not there or do not go together."""

@@ -63,6 +63,7 @@ class _Entry:
     """One kind of fault in one file, so far."""
 
     count: int = 0
+    last: int = 0
     lines: list[int] = field(default_factory=list)
     examples: list[str] = field(default_factory=list)
     said: str | None = None
@@ -79,11 +80,14 @@ class Ledger:
         self._kinds: dict[str, Kind] = {}
 
     def note(self, kind: Kind, file: str | Path, line: int, example: str = "", at: int = 0) -> None:
-        """A line has this fault, at this character. A line that is noted twice in a row counts once."""
+        """A line has this fault, at this character.
+
+        Lines come in order, so one that has gone by (found twice, or in a file that was given twice) counts once.
+        """
         entry = self._entry(kind, file)
-        if entry.count and entry.lines and entry.lines[-1] == line:
+        if line <= entry.last:
             return
-        entry.count += 1
+        entry.count, entry.last = entry.count + 1, line
         if len(entry.lines) < self.shown:
             entry.lines.append(line)
         if len(entry.examples) < self.examples and example:

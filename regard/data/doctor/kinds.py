@@ -146,10 +146,11 @@ NO_NUMBER = _stop("no-number", "{lines} whose score is no number", "write a numb
 OUT_OF_RANGE = _warn("out-of-range", "{lines} whose score is far from all others", "correct the score")
 
 # Tags
+TAGS_REMEDY = "correct the tags, or read the file with Scheme.LENIENT, which begins an entity there"
 NO_TAG = _stop("missing-tag", "{lines} with fewer columns than the others: the tag is missing", "add the tag")
 BAD_TAG = _stop("malformed-tag", "{lines} whose tag is not of the form of the others (B-type, I-type, O)", "correct it")
-TAG_SEQUENCE = _warn("tag-sequence", "{lines} whose tag may not follow the one before", "correct the tag")
-TAG_TYPE = _warn("type-within-entity", "{lines} where the type changes within an entity", "use one type, or begin anew")
+TAG_SEQUENCE = _stop("tag-sequence", "{lines} whose tag may not follow the one before", TAGS_REMEDY)
+TAG_TYPE = _stop("type-within-entity", "{lines} where the type changes within an entity", TAGS_REMEDY)
 ONE_WORD = _note("one-word-sentence", "{lines} where a sentence of a single word begins", "look whether it is one")
 LONG_SENTENCE = _warn(
     "endless-sentence", "{lines} where a sentence of more than 500 words begins", "part sentences by an empty line"

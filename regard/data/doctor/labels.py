@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from regard.data.doctor import kinds
-from regard.data.doctor.finding import Ledger
+from regard.data.doctor.finding import Kind, Ledger
 from regard.data.doctor.reading import Rows, Split
 from regard.data.doctor.texts import blank
 
@@ -106,16 +106,20 @@ class Labels:
                 usual = max(group, key=lambda label: known[label].count)
                 odd |= {label: known[label] for label in group if label != usual}
             if odd:
-                self._say_labels(kinds.SIMILAR_LABELS, odd, f"{self.called}s that differ from others only in case or spaces")
+                self._say_labels(
+                    kinds.SIMILAR_LABELS, odd, f"{self.called}s that differ from others only in case or spaces"
+                )
 
     def _new(self) -> None:
         train = self.sets.get(Split.TRAIN)
         for split, known in self.sets.items():
             new = {label: seen for label, seen in known.items() if train and label not in train}
             if new:
-                self._say_labels(kinds.NEW_LABEL, new, f"{self.called}s in {split} that the training data does not have")
+                self._say_labels(
+                    kinds.NEW_LABEL, new, f"{self.called}s in {split} that the training data does not have"
+                )
 
-    def _say_labels(self, kind: kinds.Kind, found: dict[str, Seen], said: str) -> None:
+    def _say_labels(self, kind: Kind, found: dict[str, Seen], said: str) -> None:
         for file in {seen.file for seen in found.values()}:
             mine = {label: seen for label, seen in found.items() if seen.file == file}
             lines = sorted(line for seen in mine.values() for line in seen.lines)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,9 +13,6 @@ from regard.data.doctor import kinds
 from regard.data.doctor.finding import Ledger, Severity
 from regard.data.doctor.reading import Rows
 from regard.data.doctor.texts import TEXTS
-
-if TYPE_CHECKING:
-    from regard.text.tokenizer import Tokenizer
 
 CAP = 1 << 16
 """Longer texts count as this long in the histogram."""
@@ -55,11 +52,23 @@ class Spread:
         """How many texts are longer."""
         return int(self.counts[length + 1 :].sum())
 
+    def histogram(self, bins: int = 10) -> list[tuple[int, int, int]]:
+        """First and last length of each bin, and how many texts fall into it. The last bin takes the rare long ones."""
+        width = max(1, -(-max(self.quantile(0.99), 1) // (bins - 1)))
+        found: list[tuple[int, int, int]] = []
+        for low in range(1, self.longest + 1, width):
+            last = len(found) == bins - 1
+            high = self.longest if last else min(low + width - 1, self.longest)
+            found.append((low, high, int(self.counts[low : high + 1].sum())))
+            if last:
+                break
+        return found
+
 
 class Lengths:
     """Counts words, or tokens if there is a tokenizer, and notes what a length would cut."""
 
-    def __init__(self, ledger: Ledger, tokenizer: Tokenizer | None, length: int | None) -> None:
+    def __init__(self, ledger: Ledger, tokenizer: Any, length: int | None) -> None:
         self.ledger, self.tokenizer = ledger, tokenizer
         self.length = length if length is not None or tokenizer is None else tokenizer.longest
         self.spreads: dict[tuple[str, str], Spread] = {}

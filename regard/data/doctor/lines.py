@@ -86,7 +86,7 @@ class TextFile:
         texts = block.split("\n")
         if len(texts) > len(raw):
             texts.pop()  # what stands behind the last end
-        return [text.rstrip("\r") for text in texts] if "\r" in block else texts
+        return [text.removesuffix("\r") for text in texts] if "\r" in block else texts
 
     def _rescue(self, first: int, raw: Sequence[bytes]) -> list[str]:
         texts = [_utf8(line) for line in raw]
@@ -95,10 +95,9 @@ class TextFile:
         self._encodings[encoding] += len(wrong)
         saved = []
         for number, (line, text) in enumerate(zip(raw, texts, strict=True), first):
+            saved.append(_plain(line.decode(encoding, errors="replace")) if text is None else text)
             if text is None:
-                text = line.decode(encoding, errors="replace").rstrip("\r\n")
-                self.ledger.note(kinds.WRONG_ENCODING, self.path, number, text)
-            saved.append(text)
+                self.ledger.note(kinds.WRONG_ENCODING, self.path, number, saved[-1])
         return saved
 
     def _finish(self, ends: LineEnds) -> None:
@@ -121,9 +120,13 @@ class TextFile:
 
 def _utf8(line: bytes) -> str | None:
     try:
-        return line.decode().rstrip("\r\n")
+        return _plain(line.decode())
     except UnicodeDecodeError:
         return None
+
+
+def _plain(line: str) -> str:
+    return line.removesuffix("\n").removesuffix("\r")
 
 
 def _raw_blocks(path: Path) -> Iterator[list[bytes]]:

@@ -57,7 +57,8 @@ class Reading:
 
     def open(self, path: Path) -> TextFile:
         """A file, of which it is remembered that it was opened."""
-        return self.opened.setdefault(str(path), TextFile(path, self.ledger))
+        self.opened[str(path)] = TextFile(path, self.ledger)
+        return self.opened[str(path)]
 
     def rows(self, split: Split, files: Sequence[Path]) -> Iterator[Rows]:
         """Everything in these files, block by block."""
@@ -113,5 +114,3 @@ class Reading:
 def sizes(opened: Mapping[str, TextFile]) -> dict[str, int]:
     """How many lines each file has."""
     return {name: file.lines for name, file in opened.items()}
-
-

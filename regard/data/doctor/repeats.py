@@ -40,6 +40,7 @@ REST: dict[type[Example], tuple[str, ...]] = {
 """What it should say."""
 
 Reread = Callable[[Split], Iterator[Rows]]
+"""Gives a set's rows again."""
 
 
 @dataclass
@@ -60,8 +61,8 @@ class _Seen:
 class Repeats:
     """Remembers rows while they are read, and compares them afterwards."""
 
-    def __init__(self, ledger: Ledger, kind: type[Example]) -> None:
-        self.ledger, self.kind = ledger, kind
+    def __init__(self, ledger: Ledger, kind: type[Example], reread: Reread) -> None:
+        self.ledger, self.kind, self.reread = ledger, kind, reread
         self.sets: dict[Split, _Seen] = {}
 
     def see(self, rows: Rows) -> None:
@@ -80,16 +81,16 @@ class Repeats:
             return rows
         return rows.where([len(text) >= SHORT for text in rows.fields["text"]])
 
-    def finish(self, reread: Reread) -> None:
-        """Say what repeats. `reread` gives a set's rows again."""
+    def finish(self) -> None:
+        """Say what repeats."""
         suspects = {split: self._suspects(split) for split in self.sets}
-        texts = {split: self._read_again(reread, split, rows) for split, rows in suspects.items()}
-        for split, known in texts.items():
-            self._within(split, known)
+        texts = {split: self._read_again(split, rows) for split, rows in suspects.items()}
+        for known in texts.values():
+            self._within(known)
         train = texts.get(Split.TRAIN)
         for split in (Split.VALID, Split.TEST):
             if train is not None and split in texts:
-                self._between(split, train, texts[split])
+                self._between(train, texts[split])
 
     def _suspects(self, split: Split) -> NDArray[np.int64]:
         """The rows of a set whose input equals another's, in this set or between this one and the training data."""
@@ -101,12 +102,12 @@ class Repeats:
             twice |= np.isin(key, np.asarray(self.sets[other].key, dtype=np.int64))
         return np.flatnonzero(twice)
 
-    def _read_again(self, reread: Reread, split: Split, wanted: NDArray[np.int64]) -> _Known:
+    def _read_again(self, split: Split, wanted: NDArray[np.int64]) -> _Known:
         known = _Known()
         if not len(wanted):
             return known
         seen, number, place = self.sets[split], 0, 0
-        for rows in map(self.comparable, reread(split)):
+        for rows in map(self.comparable, self.reread(split)):
             last = number + len(rows.lines)
             begun = place
             while place < len(wanted) and wanted[place] < last:
@@ -114,11 +115,11 @@ class Repeats:
             mine = [int(row) - number for row in wanted[begun:place]]
             for at, key, whole in _picked(rows, mine, self.kind):
                 row = number + at
-                known.add(row, seen.file(row), seen.lines[row], key, whole)
+                known.add(seen.file(row), seen.lines[row], key, whole)
             number = last
         return known
 
-    def _within(self, split: Split, known: _Known) -> None:
+    def _within(self, known: _Known) -> None:
         first_whole: dict[bytes, int] = {}
         first_key: dict[bytes, int] = {}
         for place, (key, whole) in enumerate(known.digests()):
@@ -129,7 +130,7 @@ class Repeats:
             first_whole.setdefault(whole, place)
             first_key.setdefault(key, place)
 
-    def _between(self, split: Split, train: _Known, other: _Known) -> None:
+    def _between(self, train: _Known, other: _Known) -> None:
         keys, wholes = dict[bytes, int](), dict[bytes, int]()
         for place, (key, whole) in enumerate(train.digests()):
             keys.setdefault(key, place)
@@ -140,7 +141,9 @@ class Repeats:
                 self._note(kinds.LEAKAGE, other, place, f"as line {train.lines[origin]} of {train.files[origin]}")
             elif key in keys:
                 origin = keys[key]
-                self._note(kinds.SOURCE_LEAKAGE, other, place, f"as line {train.lines[origin]} of {train.files[origin]}")
+                self._note(
+                    kinds.SOURCE_LEAKAGE, other, place, f"as line {train.lines[origin]} of {train.files[origin]}"
+                )
 
     def _note(self, kind: Kind, known: _Known, place: int, said: str) -> None:
         self.ledger.note(kind, known.files[place], known.lines[place], f"{said}: {known.samples.get(place, '')}")
@@ -158,9 +161,9 @@ class _Known:
         self.samples: dict[int, str] = {}
         self._digests = bytearray()
 
-    def add(self, row: int, file: str, line: int, key: str, whole: str) -> None:
+    def add(self, file: str, line: int, key: str, whole: str) -> None:
         if len(self.samples) < SAMPLES:
-            self.samples[len(self.lines)] = whole[:200].replace("\x1f", " | ")
+            self.samples[len(self.lines)] = whole[:200].replace("\x1f", " | ").replace("\x1e", " ")
         self.lines.append(line)
         self.files.append(file)
         for text in (key, whole):

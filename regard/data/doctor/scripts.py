@@ -11,6 +11,8 @@ from pathlib import Path
 
 from regard.data.doctor.finding import Ledger
 from regard.data.doctor.kinds import LOOKALIKE, SCRIPT
+from regard.data.doctor.reading import Rows
+from regard.data.doctor.texts import TEXTS
 
 LANGUAGES = {
     "Japanese": {"Han", "Hiragana", "Katakana"},
@@ -20,8 +22,8 @@ LANGUAGES = {
 SPECIAL = {"CJK": "Han", "IDEOGRAPHIC": "Han", "KATAKANA-HIRAGANA": "Katakana", "FEMININE": "Latin"}
 SPECIAL |= {"MASCULINE": "Latin", "KANGXI": "Han", "VERTICAL": "Hiragana"}
 PREFIXES = ("FULLWIDTH", "HALFWIDTH", "OLD")
-COMMON = ("MATHEMATICAL", "MODIFIER", "MICRO", "OHM", "KELVIN", "ANGSTROM", "SCRIPT", "BLACK-LETTER", "DOUBLE-STRUCK")
-COMMON += ("SUPERSCRIPT", "SUBSCRIPT", "EULER", "ALEF", "BET", "GIMEL", "DALET", "INFORMATION", "TURNED", "REVERSED")
+COMMON = {"MATHEMATICAL", "MODIFIER", "MICRO", "OHM", "KELVIN", "ANGSTROM", "SCRIPT", "BLACK-LETTER", "DOUBLE-STRUCK"}
+COMMON |= {"SUPERSCRIPT", "SUBSCRIPT", "EULER", "ALEF", "BET", "GIMEL", "DALET", "INFORMATION", "TURNED", "REVERSED"}
 MIXED_WORD = re.compile("[A-Za-z][\u0370-\u03ff\u0400-\u04ff]|[\u0370-\u03ff\u0400-\u04ff][A-Za-z]")
 
 
@@ -52,8 +54,18 @@ class Scripts:
         self.ledger = ledger
         self.expected = {side: named(name) for side, name in expected.items()}
 
-    def see(self, side: str, file: Path, numbers: Sequence[int], texts: Sequence[str]) -> None:
-        """Look at some lines of one side."""
+    def see(self, rows: Rows) -> None:
+        """Some rows more."""
+        for side in TEXTS:
+            if side in rows.fields:
+                self._see(side, rows.files[side], rows.lines, [text or "" for text in rows.fields[side]])
+        if "words" in rows.fields:
+            self._see("words", rows.file, rows.lines, [" ".join(words) for words in rows.fields["words"]])
+
+    def finish(self) -> None:
+        """All was said on the way."""
+
+    def _see(self, side: str, file: Path, numbers: Sequence[int], texts: Sequence[str]) -> None:
         block = "\n".join(texts)
         if side not in self.expected:
             self._learn(side, block)
@@ -75,7 +87,12 @@ class Scripts:
             self.expected[side] = {script for script, count in letters.items() if count >= 0.2 * letters.total()}
 
     def _foreign(
-        self, foreign: Sequence[str], expected: Collection[str], file: Path, numbers: Sequence[int], texts: Sequence[str]
+        self,
+        foreign: Sequence[str],
+        expected: Collection[str],
+        file: Path,
+        numbers: Sequence[int],
+        texts: Sequence[str],
     ) -> None:
         pattern = re.compile("[" + re.escape("".join(foreign)) + "]")
         for number, text in zip(numbers, texts, strict=True):

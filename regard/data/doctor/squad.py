@@ -28,7 +28,7 @@ def read_squad(reading: Reading, split: Split, file: Path) -> Iterator[Rows]:
         return
     if questions:
         fields = {name: [one[name] for one in questions] for name in questions[0]}
-        yield Rows(split, _lines(whole, fields["id"]), fields, {name: file for name in fields})
+        yield Rows(split, _lines(whole, fields["id"]), fields, dict.fromkeys(fields, file))
 
 
 def _questions(found: Any) -> Iterator[dict[str, Any]]:

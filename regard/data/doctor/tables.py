@@ -16,7 +16,8 @@ from regard.data.example import Example, Question
 from regard.data.fields import NEEDED, OPTIONAL
 from regard.data.formats import Cells, JsonLines, Quoting, Table
 from regard.data.readers.jsonl import pick
-from regard.data.readers.table import layout_of
+from regard.data.readers.table import _layout as layout_of  # the columns must be those that the reader takes
+from regard.data.readers.table import _splits as splits_of
 from regard.text.files import DataError, kind_of
 
 LONGEST_ROW = 1000
@@ -30,8 +31,8 @@ def read_table(reading: Reading, form: Table, split: Split, file: Path) -> Itera
     """A table's rows. Those with another number of cells than most are noted and left out."""
     separator = form.separator or ("," if kind_of(file) == ".csv" else "\t")
     quoting = form.quoting or (Quoting.NONE if separator == "\t" else Quoting.CSV)
-    cutter = _Cutter(file, separator, quoting, reading.ledger)
-    width, places = 0, dict[str, int]()
+    cutter = _Cutter(file, separator, quoting, splits_of(form), reading.ledger)
+    width, needs, places = 0, 0, dict[str, int]()
     for block in reading.open(file).blocks(reading.tell):
         rows = cutter.cut(block.first, block.texts)
         if not places and rows:
@@ -41,8 +42,7 @@ def read_table(reading: Reading, form: Table, split: Split, file: Path) -> Itera
             except DataError as error:
                 reading.ledger.say(kinds.NO_COLUMN, file, error.said, lines=[1])
                 return
-            places = dict(layout.places)
-            needs = layout.needs
+            places, needs = dict(layout.places), layout.needs
             rows = rows[1:] if layout.named else rows
         yield from _columns(reading, split, file, _even(rows, form, width, needs, file, reading.ledger), places)
     yield from _columns(reading, split, file, _even(cutter.rest(), form, width, needs, file, reading.ledger), places)
@@ -53,7 +53,7 @@ def _even(rows: Sequence[Cut], form: Table, width: int, needs: int, file: Path, 
     for line, text, cells in rows:
         if not text.strip() and len(cells) <= 1:
             ledger.note(kinds.EMPTY, file, line)
-        elif len(cells) != width if form.cells is Cells.SAME else len(cells) < needs:
+        elif len(cells) != width if form.cells is not Cells.AT_LEAST else len(cells) < needs:
             ledger.note(kinds.RAGGED, file, line, f"{len(cells)} columns, the others have {width}: {text}")
         else:
             even.append((line, text, cells))
@@ -66,21 +66,21 @@ def _columns(
     if rows:
         fields = {name: [cells[place] for _, _, cells in rows] for name, place in places.items()}
         lines = [line for line, _, _ in rows]
-        yield Rows(split, lines, answers_joined(reading.kind, fields), {name: file for name in fields})
+        yield Rows(split, lines, answers_joined(reading.kind, fields), dict.fromkeys(fields, file))
 
 
 class _Cutter:
     """Lines to cells. A quoted cell may go over several lines; one that is never closed is noted."""
 
-    def __init__(self, file: Path, separator: str, quoting: Quoting, ledger: Ledger) -> None:
-        self.file, self.separator, self.quoting, self.ledger = file, separator, quoting, ledger
+    def __init__(self, file: Path, separator: str, quoting: Quoting, splits: int, ledger: Ledger) -> None:
+        self.file, self.separator, self.quoting, self.splits, self.ledger = file, separator, quoting, splits, ledger
         self.open: list[tuple[int, str]] = []
 
     def cut(self, first: int, texts: Sequence[str]) -> list[Cut]:
         rows: list[Cut] = []
         for line, text in enumerate(texts, first):
             if not self.open and (self.quoting is Quoting.NONE or '"' not in text):
-                rows.append((line, text, text.split(self.separator)))
+                rows.append((line, text, text.split(self.separator, self.splits)))
             else:
                 self.open.append((line, text))
                 self._close(rows, last=False)
@@ -138,7 +138,7 @@ def read_json_lines(reading: Reading, form: JsonLines, split: Split, file: Path)
         if kept:
             fields = {name: [one.get(name, "") for _, one in kept] for name in names}
             lines = [line for line, _ in kept]
-            yield Rows(split, lines, answers_joined(reading.kind, fields), {name: file for name in fields})
+            yield Rows(split, lines, answers_joined(reading.kind, fields), dict.fromkeys(fields, file))
 
 
 def _object(reading: Reading, form: JsonLines, file: Path, line: int, text: str) -> dict[str, Any] | None:
@@ -196,8 +196,10 @@ def _pairs(given: Any, text: Any, start: Any) -> list[tuple[str, int | None]]:
     if isinstance(given, Mapping):
         return [(str(one), at) for one, at in zip(given.get("text", ()), given.get("answer_start", ()), strict=False)]
     if isinstance(given, list):
-        return [(str(one.get("text", "")), one.get("answer_start")) if isinstance(one, dict) else (str(one), None)
-                for one in given]
+        return [
+            (str(one.get("text", "")), one.get("answer_start")) if isinstance(one, dict) else (str(one), None)
+            for one in given
+        ]
     if isinstance(given, str) and given:
         return [(given, None)]
     if text:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from regard.data.doctor import kinds
 from regard.data.doctor.reading import Reading, Rows, Split
@@ -73,7 +74,7 @@ class _Sentences:
 
     def rows(self, split_: Split, file: Path) -> Iterator[Rows]:
         if self.done:
-            fields = {
+            fields: dict[str, list[Any]] = {
                 "words": [[word for _, word, _ in sentence] for sentence in self.done],
                 "tags": [[tag for _, _, tag in sentence] for sentence in self.done],
                 "at": [[line for line, _, _ in sentence] for sentence in self.done],

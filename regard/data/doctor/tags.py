@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from regard.data.doctor import kinds
-from regard.data.doctor.finding import Ledger
+from regard.data.doctor.finding import Kind, Ledger
 from regard.data.doctor.labels import Labels
 from regard.data.doctor.reading import Rows
 from regard.data.formats import Scheme
@@ -40,7 +40,9 @@ class Tags:
     def see(self, rows: Rows) -> None:
         """Some sentences more."""
         file = self.files[rows.file]
-        at = rows.fields.get("at") or [[line] * len(tags) for line, tags in zip(rows.lines, rows.fields["tags"], strict=True)]
+        at = rows.fields.get("at") or [
+            [line] * len(tags) for line, tags in zip(rows.lines, rows.fields["tags"], strict=True)
+        ]
         for lines, words, tags in zip(at, rows.fields["words"], rows.fields["tags"], strict=True):
             if len(words) == 1:
                 self.ledger.note(kinds.ONE_WORD, rows.file, lines[0], words[0])
@@ -78,15 +80,13 @@ class Tags:
                 self._say(kinds.KINDS[name], path, scheme, sorted(places), counts[name])
         self.labels.finish()
 
-    def _say(
-        self, kind: kinds.Kind, path: Path, scheme: Scheme, places: Sequence[tuple[int, str]], count: int
-    ) -> None:
+    def _say(self, kind: Kind, path: Path, scheme: Scheme, places: Sequence[tuple[int, str]], count: int) -> None:
         said = kind.said + f" (the scheme is {scheme.value})"
         examples = [f"line {line}: {text}" for line, text in places]
         self.ledger.say(kind, path, said, lines=[line for line, _ in places], count=count, examples=examples)
 
 
-def fault(before: str, tag: str, scheme: Scheme) -> kinds.Kind | None:
+def fault(before: str, tag: str, scheme: Scheme) -> Kind | None:
     """What is wrong with a tag after another in a scheme; "" stands for the bounds of a sentence, and for no tag."""
     letter, kind = _parts(tag)
     if letter not in ("", OUTSIDE, *LETTERS[scheme]):
@@ -94,7 +94,7 @@ def fault(before: str, tag: str, scheme: Scheme) -> kinds.Kind | None:
     last, inside = _parts(before)
     if last not in ("", OUTSIDE, *LETTERS[scheme]):
         return None  # it was noted at its own line
-    ending, single = ENDS.get(scheme, "--")
+    ending = ENDS.get(scheme, "-")[0]
     open_ = last in ("B", "I")
     if letter in ("I", ending) and (scheme is not Scheme.IOB1):
         if not open_:

@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 
 from regard.data.doctor import kinds
-from regard.data.doctor.finding import Ledger
+from regard.data.doctor.finding import Ledger, clip
 from regard.data.doctor.reading import Rows, Split
 
 TEXTS = ("source", "target", "text", "pair", "question", "context")
@@ -78,14 +78,16 @@ class Manner:
 
     def _compare(self, name: str, split: Split, train: Sequence[str], other: Sequence[str]) -> None:
         file = self.files[name, split]
-        for measure, yes, no in ((_apart, "tokenised", "not tokenised"), (_lower, "in lower case", "not in lower case")):
+        for measure, yes, no in (
+            (_apart, "tokenised", "not tokenised"),
+            (_lower, "in lower case", "not in lower case"),
+        ):
             ours, theirs = measure(train), measure(other)
             if ours is None or theirs is None or abs(ours - theirs) < 0.6:
                 continue
             words = (yes, no) if theirs > ours else (no, yes)
-            said = f"the text is {words[0]} (as far as {max(theirs, 1 - theirs):.0%} of it goes), the training data {words[1]}"
-            example = next((text for text in other if measure is _lower or ".," in text or APART.search(text)), other[0])
-            self.ledger.say(kinds.UNLIKE, file, said, examples=[example[:72]])
+            said = f"{max(theirs, 1 - theirs):.0%} of this text is {words[0]}, the training data is {words[1]}"
+            self.ledger.say(kinds.UNLIKE, file, said, examples=[clip(other[0])])
 
 
 def _apart(texts: Sequence[str]) -> float | None:
