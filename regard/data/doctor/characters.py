@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import accumulate
 from pathlib import Path
 
@@ -37,37 +37,8 @@ UNSEEN = re.compile(
 JOINER = re.compile("[\u200c\u200d](?:(?=[\\s\x21-\u024f]|\\Z)|(?<=[\\s\x21-\u024f].)|(?<=\\A.))")
 
 
-def look(path: Path, first: int, texts: Sequence[str], ledger: Ledger) -> None:
-    """Note the lines of a block that have such characters. Only blocks that have any are looked at line by line."""
-    block = "\n".join(texts)
-    patterns = [(CONTROL, _control), (MARKUP, _markup)]
-    if not block.isascii():
-        patterns += [(UNSEEN, _unseen), (JOINER, _joiner), (MOJIBAKE, _mojibake)]
-    found = sorted(
-        (match.start(), kind_of(match.group()).name)
-        for pattern, kind_of in patterns
-        for match in pattern.finditer(block)
-    )
-    starts = list(accumulate((len(text) + 1 for text in texts), initial=0)) if found else []
-    for at, name in found:
-        place = bisect_right(starts, at) - 1
-        ledger.note(kinds.KINDS[name], path, first + place, texts[place], at - starts[place])
-
-
 def _control(found: str) -> Kind:
     return kinds.NUL if found == "\0" else kinds.CONTROL
-
-
-def _markup(_: str) -> Kind:
-    return kinds.MARKUP
-
-
-def _joiner(_: str) -> Kind:
-    return kinds.ZERO_WIDTH
-
-
-def _mojibake(_: str) -> Kind:
-    return kinds.MOJIBAKE
 
 
 def _unseen(found: str) -> Kind:
@@ -86,3 +57,29 @@ def _unseen(found: str) -> Kind:
             return kinds.PRIVATE
         case _:
             return kinds.CONTROL
+
+
+PATTERNS: list[tuple[frozenset[str], re.Pattern[str], Callable[[str], Kind]]] = [
+    (frozenset(map(chr, [*range(32), 0x7F])) - {"\t", "\n", "\r"}, CONTROL, _control),
+    (frozenset("&<"), MARKUP, lambda _: kinds.MARKUP),
+    (frozenset(filter(UNSEEN.match, map(chr, range(0x10000)))), UNSEEN, _unseen),
+    (frozenset("\u200c\u200d"), JOINER, lambda _: kinds.ZERO_WIDTH),
+    (frozenset("ÃÂâðÐÑÎÏØÙÄÅ×"), MOJIBAKE, lambda _: kinds.MOJIBAKE),
+]
+"""The characters that a fault begins with, how it is found, and which it is."""
+
+
+def look(path: Path, first: int, texts: Sequence[str], ledger: Ledger) -> None:
+    """Note the lines of a block that have such characters. A fault is looked for only where it can be."""
+    block = "\n".join(texts)
+    present = set(block)
+    found = sorted(
+        (match.start(), kind_of(match.group()).name)
+        for leads, pattern, kind_of in PATTERNS
+        if not leads.isdisjoint(present)
+        for match in pattern.finditer(block)
+    )
+    starts = list(accumulate((len(text) + 1 for text in texts), initial=0)) if found else []
+    for at, name in found:
+        place = bisect_right(starts, at) - 1
+        ledger.note(kinds.KINDS[name], path, first + place, texts[place], at - starts[place])

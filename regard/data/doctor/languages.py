@@ -62,6 +62,8 @@ class Languages:
         for line, source, target in zip(rows.lines, sources, targets, strict=True):
             if source == target:
                 continue
+            if self._sum(source) > 0 and self._sum(target) < 0:
+                continue  # as it should be
             ours, theirs = self._speaks(source), self._speaks(target)
             if ours < -STRONG and theirs > STRONG:
                 self.ledger.note(kinds.SWAPPED, rows.file, line, f"{source} ||| {target}")
@@ -69,6 +71,10 @@ class Languages:
                 self.ledger.note(kinds.ONE_LANGUAGE, rows.files["source"], line, source)
             elif ours > STRONG and theirs > STRONG:
                 self.ledger.note(kinds.ONE_LANGUAGE, rows.files["target"], line, target)
+
+    def _sum(self, text: str) -> float:
+        worth = self.worth or {}
+        return sum([worth[word] for word in text.lower().split() if word in worth])
 
     def _speaks(self, text: str) -> float:
         """How much the words of a text speak for the source side; 0 where few of them say anything."""

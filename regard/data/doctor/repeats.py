@@ -10,6 +10,7 @@ from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -93,9 +94,10 @@ class Repeats:
                 self._between(train, texts[split])
 
     def _suspects(self, split: Split) -> NDArray[np.int64]:
-        """The rows of a set whose input equals another's, in this set or between this one and the training data."""
+        """The rows of a set that may repeat another: in this set, or between this one and the training data."""
         key = np.asarray(self.sets[split].key, dtype=np.int64)
-        _, inverse, counts = np.unique(key, return_inverse=True, return_counts=True)
+        within = key if self.kind in (Labelled, Tagged) else np.asarray(self.sets[split].whole, dtype=np.int64)
+        _, inverse, counts = np.unique(within, return_inverse=True, return_counts=True)
         twice = counts[inverse] > 1
         others = [one for one in self.sets if (one is Split.TRAIN) != (split is Split.TRAIN)]
         for other in others:
@@ -138,11 +140,11 @@ class Repeats:
         for place, (key, whole) in enumerate(other.digests()):
             if whole in wholes or (key in keys and self.kind is not Pair):
                 origin = wholes.get(whole, keys.get(key, 0))
-                self._note(kinds.LEAKAGE, other, place, f"as line {train.lines[origin]} of {train.files[origin]}")
+                self._note(kinds.LEAKAGE, other, place, f"as line {train.lines[origin]} of {Path(train.files[origin]).name}")
             elif key in keys:
                 origin = keys[key]
                 self._note(
-                    kinds.SOURCE_LEAKAGE, other, place, f"as line {train.lines[origin]} of {train.files[origin]}"
+                    kinds.SOURCE_LEAKAGE, other, place, f"as line {train.lines[origin]} of {Path(train.files[origin]).name}"
                 )
 
     def _note(self, kind: Kind, known: _Known, place: int, said: str) -> None:
@@ -178,9 +180,9 @@ class _Known:
 def _texts(rows: Rows, names: Sequence[str]) -> Iterable[Any]:
     """Each row's fields as one value that can be hashed."""
     columns = [rows.fields[name] for name in names if name in rows.fields]
-    if len(columns) == 1 and isinstance(next(iter(columns[0]), ""), str):
-        return columns[0]
-    return (_joined(values) for values in zip(*columns, strict=True))
+    if any(isinstance(column[0], list) for column in columns if column):
+        return (_joined(values) for values in zip(*columns, strict=True))
+    return columns[0] if len(columns) == 1 else zip(*columns, strict=True)
 
 
 def _joined(values: Sequence[Any]) -> str:

@@ -24,7 +24,15 @@ SPECIAL |= {"MASCULINE": "Latin", "KANGXI": "Han", "VERTICAL": "Hiragana"}
 PREFIXES = ("FULLWIDTH", "HALFWIDTH", "OLD")
 COMMON = {"MATHEMATICAL", "MODIFIER", "MICRO", "OHM", "KELVIN", "ANGSTROM", "SCRIPT", "BLACK-LETTER", "DOUBLE-STRUCK"}
 COMMON |= {"SUPERSCRIPT", "SUBSCRIPT", "EULER", "ALEF", "BET", "GIMEL", "DALET", "INFORMATION", "TURNED", "REVERSED"}
-MIXED_WORD = re.compile("[A-Za-z][\u0370-\u03ff\u0400-\u04ff]|[\u0370-\u03ff\u0400-\u04ff][A-Za-z]")
+TWINS = {
+    "Cyrillic": ("\u0400-\u04ff", "аАВсСеЕНіІјЈкКМоОрРѕЅТхХуУ", "aABcCeEHiIjJkKMoOpPsSTxXyY"),
+    "Greek": ("\u0370-\u03ff", "ΑΒΕΖΗΙΚΜΝοΟρΡΤυΥΧν", "ABEZHIKMNoOpPTuYXv"),
+}
+"""Letters of another script, those among them that look like Latin ones, and the Latin ones that look like them."""
+MIXED_WORD = {
+    script: re.compile(f"[{theirs}][A-Za-z]{{2}}|[A-Za-z]{{2}}[{theirs}]|[{ours}][{all_}]{{2}}|[{all_}]{{2}}[{ours}]")
+    for script, (all_, theirs, ours) in TWINS.items()
+}
 
 
 @functools.cache
@@ -72,9 +80,10 @@ class Scripts:
         expected = self.expected.get(side)
         if not expected or (block.isascii() and "Latin" in expected):
             return
-        if not block.isascii():
-            self._mixed_words(file, numbers, texts, block)
-        foreign = [char for char in set(block) if script_of(char) not in expected and script_of(char)]
+        present = set(block)
+        for script in {script_of(char) for char in present} & set(MIXED_WORD):
+            self._mixed_words(MIXED_WORD[str(script)], file, numbers, texts)
+        foreign = [char for char in present if script_of(char) not in expected and script_of(char)]
         if foreign:
             self._foreign(foreign, expected, file, numbers, texts)
 
@@ -102,11 +111,9 @@ class Scripts:
                 scripts = Counter(script_of(char) for char in odd).most_common(1)[0][0]
                 self.ledger.note(SCRIPT, file, number, f"{scripts}, expected {' or '.join(sorted(expected))}: {text}")
 
-    def _mixed_words(self, file: Path, numbers: Sequence[int], texts: Sequence[str], block: str) -> None:
-        if not MIXED_WORD.search(block):
-            return
+    def _mixed_words(
+        self, pattern: re.Pattern[str], file: Path, numbers: Sequence[int], texts: Sequence[str]
+    ) -> None:
         for number, text in zip(numbers, texts, strict=True):
-            for match in MIXED_WORD.finditer(text):
-                if {script_of(char) for char in match.group()} - {None, "Latin"}:
-                    self.ledger.note(LOOKALIKE, file, number, text, match.start())
-                    break
+            if match := pattern.search(text):
+                self.ledger.note(LOOKALIKE, file, number, text, match.start())

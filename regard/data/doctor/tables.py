@@ -49,6 +49,8 @@ def read_table(reading: Reading, form: Table, split: Split, file: Path) -> Itera
 
 
 def _even(rows: Sequence[Cut], form: Table, width: int, needs: int, file: Path, ledger: Ledger) -> list[Cut]:
+    if {len(cells) for _, _, cells in rows} == {width} and width > 1:
+        return list(rows)
     even = []
     for line, text, cells in rows:
         if not text.strip() and len(cells) <= 1:
@@ -77,9 +79,11 @@ class _Cutter:
         self.open: list[tuple[int, str]] = []
 
     def cut(self, first: int, texts: Sequence[str]) -> list[Cut]:
+        if self.quoting is Quoting.NONE:
+            return [(line, text, text.split(self.separator, self.splits)) for line, text in enumerate(texts, first)]
         rows: list[Cut] = []
         for line, text in enumerate(texts, first):
-            if not self.open and (self.quoting is Quoting.NONE or '"' not in text):
+            if not self.open and '"' not in text:
                 rows.append((line, text, text.split(self.separator, self.splits)))
             else:
                 self.open.append((line, text))

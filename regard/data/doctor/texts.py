@@ -31,9 +31,9 @@ class Emptiness:
     def keep(self, rows: Rows) -> Rows:
         """The rows that have text on every side."""
         names = [name for name in TEXTS if name in rows.fields and name != "pair"]
-        empty = {name: [blank(text) for text in rows.fields[name]] for name in names}
-        if not any(any(column) for column in empty.values()):
+        if all(all(rows.fields[name]) and not any(map(str.isspace, rows.fields[name])) for name in names):
             return rows
+        empty = {name: [blank(text) for text in rows.fields[name]] for name in names}
         if not self.blank_lines_part:  # in plain text an empty line parts paragraphs
             self._note(rows, names, empty)
         return rows.where([not any(row) for row in zip(*empty.values(), strict=True)])
