@@ -21,7 +21,7 @@ def parting(source: Sequence[int], target: Sequence[int]) -> int | None:
 
     Lines that belong together have lengths that go together. For each number of lines that may have been lost so far,
     the lines fit with that shift; the best path from no shift to the whole difference is found exactly, and where it
-    first leaves no shift, the sides part. None if lengths say nothing.
+    first leaves no shift, the sides part. None if they have the same number.
     """
     if len(source) == len(target):
         return None
@@ -66,15 +66,6 @@ def _where_least(values: Floats) -> NDArray[np.intp]:
     return np.maximum.accumulate(places)
 
 
-def report_parting(ledger: Ledger, source: Path, target: Path, lengths: Sequence[Sequence[int]]) -> None:
-    """Say that two files have different numbers of lines, and where they probably part."""
-    counts = [len(one) for one in lengths]
-    line = parting(lengths[0], lengths[1])
-    said = f"{source.name} has {counts[0]:,} lines, {target.name} has {counts[1]:,}"
-    said += "" if line is None else f"; by their lengths, they part near line {line:,}"
-    ledger.say(kinds.LINE_COUNTS, source, said, lines=[] if line is None else [line])
-
-
 NEAR, GAIN = 3, 12.0
 
 
@@ -112,13 +103,20 @@ def _stretch(usual: float, ours: Floats, theirs: Floats, shift: int) -> tuple[fl
     return float(gains[end]), start + low, end + low, shift
 
 
-def report_wandering(ledger: Ledger, source: Path, target: Path, lengths: Sequence[Sequence[int]]) -> None:
-    """Say that two files of equal size part on the way, if they seem to."""
+def report_parting(ledger: Ledger, source: Path, target: Path, lengths: Sequence[Sequence[int]]) -> bool:
+    """Say that two files do not go together line by line, and where they probably part. Whether they do part."""
+    counts = [len(one) for one in lengths]
+    line = parting(lengths[0], lengths[1])
+    if line is not None:
+        said = f"{source.name} has {counts[0]:,} lines, {target.name} has {counts[1]:,}; by their lengths, they part "
+        ledger.say(kinds.LINE_COUNTS, source, f"{said}near line {line:,}", lines=[line])
+        return True
     found = wandering(lengths[0], lengths[1])
-    if found:
-        begin, end, shift = found
-        said = (
-            f"by their lengths, lines {begin:,} to {end:,} of {target.name} belong to lines {begin + shift:,} to "
-            f"{end + shift:,} of {source.name}"
-        )
-        ledger.say(kinds.MISALIGNED, source, said, lines=[begin], count=end - begin + 1)
+    if found is None:
+        return False
+    begin, end, shift = found
+    said = f"by their lengths, lines {begin:,} to {end:,} of {target.name} belong to lines {begin + shift:,} to "
+    ledger.say(
+        kinds.MISALIGNED, source, f"{said}{end + shift:,} of {source.name}", lines=[begin], count=end - begin + 1
+    )
+    return True

@@ -9,6 +9,7 @@ SINGLE = ("cp1252", "cp1251", "koi8-r", "cp1253", "cp1250", "cp1255", "cp1256")
 DOUBLE = {"shift_jis": (0x81, 0x98), "euc_jp": (0xA1, 0xCF), "gb18030": (0xA1, 0xD7)}
 DOUBLE |= {"big5": (0xA1, 0xC6), "euc_kr": (0xA1, 0xC8)}
 """Encodings of East Asia with the range of first bytes in which their common characters stand."""
+FREQUENT = "оеаинтсрвлкм"
 PUNCTUATION = "\u00a0‘’‚“”„«»…–—•§°€£©®™´·¿¡№"
 
 
@@ -52,6 +53,9 @@ def _score_double(text: str, name: str) -> float:
     common = sum(low <= char.encode(name)[0] <= high and unicodedata.category(char)[0] != "C" for char in beyond)
     # Half-width kana is what other encodings become in Shift JIS; nobody writes whole texts in it.
     half = sum("\uff61" <= char <= "\uff9f" for char in beyond)
+    # Japanese has kana between its Chinese characters.
+    kana = sum("\u3040" <= char <= "\u30ff" for char in beyond)
+    half += len(beyond) if name in ("shift_jis", "euc_jp") and kana < 0.1 * len(beyond) else 0
     # A sample of scattered single accents can read as a few odd characters: words of them are wanted.
     joined = sum(ord(a) > 127 and ord(b) > 127 for a, b in itertools.pairwise(text))
     return (common - 2 * half) / max(len(beyond), 1) - 0.5 + min(0.5, joined / max(len(beyond), 1))
@@ -64,9 +68,12 @@ def _worth(text: str, place: int, char: str) -> float:
     before, after = text[place - 1 : place], text[place + 1 : place + 2]
     if char.isupper() and before.islower():
         return -1.0
-    latin = "LATIN" in unicodedata.name(char, "")
+    name = unicodedata.name(char, "")
     beside_ascii = (before.isascii() and before.isalpha()) or (after.isascii() and after.isalpha())
-    if latin:
+    if "LATIN" in name:
         alone = not before.isalpha() and not after.isalpha()
         return 1.0 if beside_ascii else 0.2 if alone else -0.5
-    return -1.0 if beside_ascii else 0.9
+    if beside_ascii:
+        return -1.0
+    # Several scripts fit where bytes say nothing of case: frequent letters of Russian speak for it, others against.
+    return 0.7 if "CYRILLIC" not in name else 1.0 if char.lower() in FREQUENT else 0.2

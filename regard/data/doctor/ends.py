@@ -44,7 +44,7 @@ class LineEnds:
         rare = min(self.counts, key=lambda end: self.counts[end])
         if self.counts[rare]:
             name, other = ("\\n", "\\r\\n") if rare == b"\n" else ("\\r\\n", "\\n")
-            said = f"{{lines}} end in {name}, the others in {other}"
+            said = f"{{lines}} ending in {name}, the others in {other}"
             self.ledger.say(kinds.MIXED_ENDS, self.path, said, lines=self.lines[rare], count=self.counts[rare])
 
     def _keep(self, end: bytes, line: int) -> None:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol, runtime_checkable
 
-from regard.data.doctor.alignment import report_parting, report_wandering
+from regard.data.doctor.alignment import report_parting
 from regard.data.doctor.answers import Answers
 from regard.data.doctor.finding import Ledger
+from regard.data.doctor.kinds import RATIO
 from regard.data.doctor.labels import Labels, Scores
 from regard.data.doctor.languages import Languages
 from regard.data.doctor.lengths import Lengths, Spread
@@ -22,10 +23,12 @@ from regard.data.doctor.texts import Emptiness, Manner
 from regard.data.example import TASKS, Labelled, Pair, Plain, Question, Tagged
 from regard.data.formats import Format, Parallel, Text
 from regard.data.reading import format_of
+from regard.text.tokenizer import Tokenizer
 
 Files = Mapping[Split, Sequence[Path]]
 
 
+@runtime_checkable
 class Check(Protocol):
     """Sees all rows go by, and says in the end what it has found."""
 
@@ -42,7 +45,7 @@ def examine(
     *,
     form: Format | None = None,
     scripts: Mapping[str, str] | None = None,
-    tokenizer: Any = None,
+    tokenizer: Tokenizer | None = None,
     length: int | None = None,
     shown: int = 5,
     tell: Callable[[int], None] = lambda _: None,
@@ -82,22 +85,18 @@ class _Examination:
         _check_files(self.files, self.form)
         self.reading = Reading(self.kind, self.form, ledger, tell)
 
-    def run(self, scripts: Mapping[str, str], tokenizer: Any, length: int | None) -> Report:
+    def run(self, scripts: Mapping[str, str], tokenizer: Tokenizer | None, length: int | None) -> Report:
         lengths = Lengths(self.ledger, tokenizer, length)
         repeats = Repeats(self.ledger, self.kind, self._again)
         checks: list[Check] = [*self._cheap(), Manner(self.ledger), lengths, Scripts(self.ledger, scripts), repeats]
         if self.task == "translate":
             checks.append(Languages(self.ledger))
         self._read(checks)
-        for check in checks:
-            check.finish()
         return self._report(checks, list(lengths.spreads.values()), lengths.length)
 
     def run_quick(self) -> Report:
         checks = self._cheap()
         self._read(checks)
-        for check in checks:
-            check.finish()
         return self._report(checks, [], None)
 
     def _cheap(self) -> list[Check]:
@@ -118,8 +117,10 @@ class _Examination:
                 full = emptiness.keep(rows)
                 for check in checks if full.lines else ():
                     check.see(full)
-            if isinstance(self.form, Parallel):
-                self._align(paths)
+        for check in checks:
+            check.finish()
+        for paths in self.files.values() if isinstance(self.form, Parallel) else ():
+            self._align(paths)
 
     def _align(self, paths: Sequence[Path]) -> None:
         for source, target in zip(paths[::2], paths[1::2], strict=True):
@@ -127,10 +128,8 @@ class _Examination:
             if not all(side.whole and side.lines for side in sides):
                 continue
             lengths = [side.lengths for side in sides]
-            if sides[0].lines != sides[1].lines:
-                report_parting(self.ledger, source, target, lengths)
-            else:
-                report_wandering(self.ledger, source, target, lengths)
+            if report_parting(self.ledger, source, target, lengths):
+                self.ledger.forget(RATIO, source)  # lines that do not belong together do not fit
 
     def _again(self, split: Split) -> Iterator[Rows]:
         """A set's rows a second time, with nothing noted."""

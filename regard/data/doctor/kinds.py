@@ -22,7 +22,7 @@ EMPTY_FILE = _stop("empty-file", "there is nothing in this file", "give the file
 BROKEN_ARCHIVE = _stop("broken-archive", "the archive is broken", "make it again")
 WRONG_ENCODING = _stop("wrong-encoding", "{lines} not in UTF-8", "convert the file to UTF-8")
 MARK = _note("byte-order-mark", "the file begins with a byte order mark", "nothing: it is skipped when read")
-MIXED_ENDS = _note("mixed-line-ends", "{lines} end differently from the others", "make them alike: dos2unix FILE")
+MIXED_ENDS = _note("mixed-line-ends", "{lines} ending differently from the others", "make them alike: dos2unix FILE")
 LONE_RETURN = _warn(
     "lone-return",
     "{lines} with a carriage return inside, which some programs take for the end of a line",
@@ -101,17 +101,17 @@ ONE_LANGUAGE = _warn(
 LONG_SUMMARY = _warn("long-summary", "{lines} whose summary is no shorter than the text", "remove them", stop_at=0.3)
 
 # Repeats
-DUPLICATE = _note("duplicate", "{lines} that repeat an earlier one", "remove the repetitions", warn_at=0.1)
+DUPLICATE = _note("duplicate", "{lines} repeating an earlier one", "remove the repetitions", warn_at=0.1)
 CONTRADICTION = _warn("contradiction", "{lines} with the text of an earlier one and another label", "decide on one")
 LEAKAGE = _warn(
     "leakage",
-    "{lines} that stand in the training data too: what is measured on them is memory",
+    "{lines} found in the training data too: what is measured there is memory",
     "remove them from the training data",
     stop_at=0.1,
 )
 SOURCE_LEAKAGE = _note(
     "source-leakage",
-    "{lines} whose source stands in the training data, with another target",
+    "{lines} whose source is found in the training data, with another target",
     "remove them from the training data if you want to measure on unseen text",
     warn_at=0.1,
 )
@@ -129,7 +129,11 @@ LOOKALIKE = _warn(
     "replace the letter that was not meant",
 )
 TRUNCATION = _note(
-    "truncation", "{lines} would be cut", "choose a larger length, or split long texts", warn_at=0.02, stop_at=0.5
+    "truncation",
+    "{lines} too long: they would be cut",
+    "choose a larger length, or split long texts",
+    warn_at=0.02,
+    stop_at=0.5,
 )
 UNKNOWN = _warn("unknown-tokens", "the tokenizer does not know some of this text", "train the tokenizer on this text")
 
@@ -164,8 +168,8 @@ EMPTY_ANSWER = _warn("empty-answer", "{lines} with an empty answer", "write no a
 EMPTY_QUESTION = _warn("empty-question", "{lines} with an empty question or context", "remove them")
 SAME_ID = _warn("duplicate-id", "{lines} whose id was used before", "give each question an id of its own")
 ANSWERED_IMPOSSIBLE = _warn(
-    "answered-impossible", "{lines} that are said to have no answer, and have one", "correct is_impossible"
+    "answered-impossible", "{lines} said to have no answer, and having one", "correct is_impossible"
 )
-NO_ANSWER = _warn("no-answer", "{lines} without an answer that are not said to be unanswerable", "add the answer")
+NO_ANSWER = _warn("no-answer", "{lines} without an answer and not said to be unanswerable", "add the answer")
 
 KINDS: dict[str, Kind] = {value.name: value for value in list(globals().values()) if isinstance(value, Kind)}

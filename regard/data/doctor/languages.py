@@ -74,7 +74,7 @@ class Languages:
 
     def _sum(self, text: str) -> float:
         worth = self.worth or {}
-        return sum([worth[word] for word in text.lower().split() if word in worth])
+        return sum([worth[word] for word in text.lower().split() if word in worth], start=0.0)
 
     def _speaks(self, text: str) -> float:
         """How much the words of a text speak for the source side; 0 where few of them say anything."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +12,7 @@ from regard.data.doctor import kinds
 from regard.data.doctor.finding import Ledger, Severity
 from regard.data.doctor.reading import Rows
 from regard.data.doctor.texts import TEXTS
+from regard.text.tokenizer import Tokenizer
 
 CAP = 1 << 16
 """Longer texts count as this long in the histogram."""
@@ -68,7 +68,7 @@ class Spread:
 class Lengths:
     """Counts words, or tokens if there is a tokenizer, and notes what a length would cut."""
 
-    def __init__(self, ledger: Ledger, tokenizer: Any, length: int | None) -> None:
+    def __init__(self, ledger: Ledger, tokenizer: Tokenizer | None, length: int | None) -> None:
         self.ledger, self.tokenizer = ledger, tokenizer
         self.length = length if length is not None or tokenizer is None else tokenizer.longest
         self.spreads: dict[tuple[str, str], Spread] = {}
@@ -115,8 +115,8 @@ class Lengths:
         """Put shares to what was noted."""
         for spread in self.spreads.values():
             if self.length is not None and spread.over(self.length):
-                least = "at least " if spread.unit == "words" else ""
-                said = f"{{lines}} {least}longer than {self.length} {spread.unit}: they would be cut"
+                least = ", which is even more tokens" if spread.unit == "words" else ""
+                said = f"{{lines}} longer than {self.length} {spread.unit}{least}: they would be cut"
                 self.ledger.explain(kinds.TRUNCATION, spread.file, said)
             if spread.unknown:
                 self._unknown(spread)

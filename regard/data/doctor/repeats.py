@@ -138,14 +138,12 @@ class Repeats:
             keys.setdefault(key, place)
             wholes.setdefault(whole, place)
         for place, (key, whole) in enumerate(other.digests()):
-            if whole in wholes or (key in keys and self.kind is not Pair):
-                origin = wholes.get(whole, keys.get(key, 0))
-                self._note(kinds.LEAKAGE, other, place, f"as line {train.lines[origin]} of {Path(train.files[origin]).name}")
-            elif key in keys:
-                origin = keys[key]
-                self._note(
-                    kinds.SOURCE_LEAKAGE, other, place, f"as line {train.lines[origin]} of {Path(train.files[origin]).name}"
-                )
+            origin = wholes.get(whole, keys.get(key))
+            if origin is None:
+                continue
+            kind = kinds.SOURCE_LEAKAGE if self.kind is Pair and whole not in wholes else kinds.LEAKAGE
+            file = Path(train.files[origin]).name
+            self._note(kind, other, place, f"as line {train.lines[origin]} of {file}")
 
     def _note(self, kind: Kind, known: _Known, place: int, said: str) -> None:
         self.ledger.note(kind, known.files[place], known.lines[place], f"{said}: {known.samples.get(place, '')}")

@@ -111,9 +111,7 @@ class Scripts:
                 scripts = Counter(script_of(char) for char in odd).most_common(1)[0][0]
                 self.ledger.note(SCRIPT, file, number, f"{scripts}, expected {' or '.join(sorted(expected))}: {text}")
 
-    def _mixed_words(
-        self, pattern: re.Pattern[str], file: Path, numbers: Sequence[int], texts: Sequence[str]
-    ) -> None:
+    def _mixed_words(self, pattern: re.Pattern[str], file: Path, numbers: Sequence[int], texts: Sequence[str]) -> None:
         for number, text in zip(numbers, texts, strict=True):
             if match := pattern.search(text):
                 self.ledger.note(LOOKALIKE, file, number, text, match.start())
