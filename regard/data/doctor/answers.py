@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 from regard.data.doctor import kinds
-from regard.data.doctor.finding import Ledger, clip
+from regard.data.doctor.finding import Kind, Ledger, clip
 from regard.data.doctor.reading import Rows
 from regard.data.doctor.texts import blank
 
@@ -23,28 +22,35 @@ class Answers:
         names = ("question", "context", "answers", "id")
         impossible = rows.fields.get("impossible", [None] * len(rows.lines))
         columns = [rows.fields[name] for name in names]
-        for line, question, context, answers, name, without in zip(rows.lines, *columns, impossible, strict=True):
-            if name and self.ids.setdefault(name, line) != line:
-                self.ledger.note(kinds.SAME_ID, rows.file, line, f"{name}, as line {self.ids[name]}: {question}")
+        for row, line in enumerate(rows.lines, 1):
+            question, context, answers, name, without = (column[row - 1] for column in (*columns, impossible))
+            if name in self.ids and name:
+                self.ledger.note(
+                    kinds.SAME_ID, rows.file, line, f"{name}, as line {self.ids[name]}: {question}", row=row
+                )
+            self.ids.setdefault(name, line)
             if without is True and answers:
-                self.ledger.note(kinds.ANSWERED_IMPOSSIBLE, rows.file, line, f"{question} {answers[0][0]}")
-            elif without is not True:
-                self._look(rows, line, question, context, answers)
+                self.ledger.note(kinds.ANSWERED_IMPOSSIBLE, rows.file, line, f"{question} {answers[0][0]}", row=row)
             if without is False and not answers:
-                self.ledger.note(kinds.NO_ANSWER, rows.file, line, question)
+                self.ledger.note(kinds.NO_ANSWER, rows.file, line, question, row=row)
+            for text, start in answers if without is not True else ():
+                kind, why = _fault(context, text, start)
+                if kind is not None:
+                    self.ledger.note(kind, rows.file, line, f"{why}{clip(question, width=40)} {text!r}", row=row)
 
     def finish(self) -> None:
         """All was said on the way."""
 
-    def _look(self, rows: Rows, line: int, question: str, context: str, answers: Sequence[tuple[str, Any]]) -> None:
-        for text, start in answers:
-            if blank(text):
-                self.ledger.note(kinds.EMPTY_ANSWER, rows.file, line, question)
-            elif text not in context:
-                self.ledger.note(kinds.NOT_IN_CONTEXT, rows.file, line, _told(question, text))
-            elif isinstance(start, int) and context[max(start, 0) :][: len(text)] != text:
-                said = f"{_told(question, text)} is said to begin at {start}, {away(context, text, start)}"
-                self.ledger.note(kinds.OFFSET, rows.file, line, said)
+
+def _fault(context: str, text: str, start: Any) -> tuple[Kind | None, str]:
+    """What is wrong with an answer, and why."""
+    if blank(text):
+        return kinds.EMPTY_ANSWER, ""
+    if text not in context:
+        return kinds.NOT_IN_CONTEXT, ""
+    if isinstance(start, int) and context[max(start, 0) :][: len(text)] != text:
+        return kinds.OFFSET, f"{away(context, text, start)}: "
+    return None, ""
 
 
 def away(context: str, text: str, start: int) -> str:
@@ -56,12 +62,8 @@ def away(context: str, text: str, start: int) -> str:
         at = context.find(text, at + 1)
     for place in places:
         if len(context[:place].encode()) == start:
-            return f"stands at {place}: the start counts bytes, not characters"
+            return f"{start} for {place} (counts bytes, not characters)"
         if len(context[:place].encode("utf-16-le")) // 2 == start:
-            return f"stands at {place}: the start counts UTF-16 units, as JavaScript does"
+            return f"{start} for {place} (counts UTF-16 units, as JavaScript does)"
     nearest = min(places, key=lambda place: abs(place - start))
-    return f"stands at {nearest}: off by {start - nearest:+}"
-
-
-def _told(question: str, text: str) -> str:
-    return f"{clip(question, width=40)} {clip(text, width=40)!r}"
+    return f"{start} for {nearest} (off by {start - nearest:+})"

@@ -27,7 +27,7 @@ class Kind:
     """How machines know it: `empty-line`."""
     severity: Severity
     said: str
-    """What it is, in words; `{lines}` stands for the number of lines that have it ("3 lines")."""
+    """What it is, in words; `{lines}` or `{questions}` stands for the number of those that have it ("3 lines")."""
     remedy: str
     """What to do about it."""
     warn_at: float = 2.0
@@ -63,7 +63,7 @@ class _Entry:
     """One kind of fault in one file, so far."""
 
     count: int = 0
-    last: int = 0
+    last: tuple[int, int] = (0, 0)
     lines: list[int] = field(default_factory=list)
     examples: list[str] = field(default_factory=list)
     said: str | None = None
@@ -79,15 +79,16 @@ class Ledger:
         self._entries: dict[tuple[str, str], _Entry] = {}
         self._kinds: dict[str, Kind] = {}
 
-    def note(self, kind: Kind, file: str | Path, line: int, example: str = "", at: int = 0) -> None:
+    def note(self, kind: Kind, file: str | Path, line: int, example: str = "", at: int = 0, row: int = 0) -> None:
         """A line has this fault, at this character.
 
         Lines come in order, so one that has gone by (found twice, or in a file that was given twice) counts once.
+        Where one line has several rows, as a JSON document may, `row` tells them apart.
         """
         entry = self._entry(kind, file)
-        if line <= entry.last:
+        if (line, row) <= entry.last:
             return
-        entry.count, entry.last = entry.count + 1, line
+        entry.count, entry.last = entry.count + 1, (line, row)
         if len(entry.lines) < self.shown:
             entry.lines.append(line)
         if len(entry.examples) < self.examples and example:
@@ -138,7 +139,6 @@ class Ledger:
 
     def _finding(self, name: str, file: str, entry: _Entry, size: int) -> Finding:
         kind = self._kinds[name]
-        number = f"{entry.count:,} line{'' if entry.count == 1 else 's'}"
         said = kind.said if entry.said is None else entry.said
         return Finding(
             kind=name,
@@ -146,10 +146,16 @@ class Ledger:
             file=file,
             lines=tuple(entry.lines),
             count=entry.count,
-            said=said.replace("{lines}", number),
+            said=_counted(said, entry.count),
             remedy=entry.remedy or kind.remedy,
             examples=tuple(entry.examples),
         )
+
+
+def _counted(said: str, count: int) -> str:
+    for what in ("line", "question"):
+        said = said.replace(f"{{{what}s}}", f"{count:,} {what}{'' if count == 1 else 's'}")
+    return said
 
 
 def clip(text: str, at: int = 0, width: int = 72) -> str:

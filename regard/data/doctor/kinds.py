@@ -162,14 +162,18 @@ LONG_SENTENCE = _warn(
 
 # Questions and answers
 BAD_DATASET = _stop("broken-dataset", "this is no SQuAD JSON", "write it as published: data, paragraphs, context, qas")
-NOT_IN_CONTEXT = _warn("answer-not-in-context", "{lines} whose answer is not in its context", "correct it", stop_at=0.2)
-OFFSET = _warn("answer-offset", "{lines} whose answer stands elsewhere than said", "correct answer_start", stop_at=0.2)
-EMPTY_ANSWER = _warn("empty-answer", "{lines} with an empty answer", "write no answer at all if there is none")
-EMPTY_QUESTION = _warn("empty-question", "{lines} with an empty question or context", "remove them")
-SAME_ID = _warn("duplicate-id", "{lines} whose id was used before", "give each question an id of its own")
-ANSWERED_IMPOSSIBLE = _warn(
-    "answered-impossible", "{lines} said to have no answer, and having one", "correct is_impossible"
+NOT_IN_CONTEXT = _warn(
+    "answer-not-in-context", "{questions} whose answer is not in its context", "correct it", stop_at=0.2
 )
-NO_ANSWER = _warn("no-answer", "{lines} without an answer and not said to be unanswerable", "add the answer")
+OFFSET = _warn(
+    "answer-offset", "{questions} whose answer stands elsewhere than said", "correct answer_start", stop_at=0.2
+)
+EMPTY_ANSWER = _warn("empty-answer", "{questions} with an empty answer", "write no answer at all if there is none")
+EMPTY_QUESTION = _warn("empty-question", "{questions} with an empty question or context", "remove them")
+SAME_ID = _warn("duplicate-id", "{questions} whose id was used before", "give each question an id of its own")
+ANSWERED_IMPOSSIBLE = _warn(
+    "answered-impossible", "{questions} said to have no answer, and having one", "correct is_impossible"
+)
+NO_ANSWER = _warn("no-answer", "{questions} without an answer and not said to be unanswerable", "add the answer")
 
 KINDS: dict[str, Kind] = {value.name: value for value in list(globals().values()) if isinstance(value, Kind)}

@@ -81,7 +81,9 @@ class Labels:
             self.ledger.say(kinds.ONE_LABEL, seen.file, f"every row has the {self.called} {label!r}", lines=seen.lines)
             return
         even = total / len(known)
-        rare = {label: seen for label, seen in known.items() if seen.count < max(2, min(10, even / 10))}
+        odd = self._variants(known)  # to be written otherwise rather than collected
+        few = max(2, min(10, even / 10))
+        rare = {label: seen for label, seen in known.items() if seen.count < few and label not in odd}
         if rare and even >= 5:
             self._say_labels(kinds.RARE_LABEL, rare, f"{self.called}s with very few examples")
         self._gap(known)
@@ -96,16 +98,20 @@ class Labels:
             said = f"the {self.called}s are numbers from {min(numbers)} to {max(numbers)}, without {_some(gaps)}"
             self.ledger.say(kinds.LABEL_GAP, file, said, lines=known[str(max(numbers))].lines)
 
+    def _variants(self, known: dict[str, Seen]) -> dict[str, Seen]:
+        """The labels that differ from a more frequent one in case or spaces only."""
+        alike = defaultdict[str, list[str]](list)
+        for label in known:
+            alike["".join(label.casefold().split())].append(label)
+        odd: dict[str, Seen] = {}
+        for group in alike.values():
+            usual = max(group, key=lambda label: known[label].count)
+            odd |= {label: known[label] for label in group if label != usual}
+        return odd
+
     def _similar(self) -> None:
         for known in self.sets.values():
-            alike = defaultdict[str, list[str]](list)
-            for label in known:
-                alike["".join(label.casefold().split()).strip(".:")].append(label)
-            odd: dict[str, Seen] = {}
-            for group in alike.values():
-                usual = max(group, key=lambda label: known[label].count)
-                odd |= {label: known[label] for label in group if label != usual}
-            if odd:
+            if odd := self._variants(known):
                 self._say_labels(
                     kinds.SIMILAR_LABELS, odd, f"{self.called}s that differ from others only in case or spaces"
                 )

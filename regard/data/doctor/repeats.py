@@ -117,7 +117,7 @@ class Repeats:
             mine = [int(row) - number for row in wanted[begun:place]]
             for at, key, whole in _picked(rows, mine, self.kind):
                 row = number + at
-                known.add(seen.file(row), seen.lines[row], key, whole)
+                known.add(row, seen.file(row), seen.lines[row], key, whole)
             number = last
         return known
 
@@ -146,7 +146,8 @@ class Repeats:
             self._note(kind, other, place, f"as line {train.lines[origin]} of {file}")
 
     def _note(self, kind: Kind, known: _Known, place: int, said: str) -> None:
-        self.ledger.note(kind, known.files[place], known.lines[place], f"{said}: {known.samples.get(place, '')}")
+        example = f"{said}: {known.samples.get(place, '')}"
+        self.ledger.note(kind, known.files[place], known.lines[place], example, row=known.rows[place])
 
 
 SAMPLES = 2000
@@ -157,15 +158,17 @@ class _Known:
 
     def __init__(self) -> None:
         self.lines: array[int] = array("i")
+        self.rows: array[int] = array("q")
         self.files: list[str] = []
         self.samples: dict[int, str] = {}
         self._digests = bytearray()
 
-    def add(self, file: str, line: int, key: str, whole: str) -> None:
+    def add(self, row: int, file: str, line: int, key: str, whole: str) -> None:
         if len(self.samples) < SAMPLES:
             self.samples[len(self.lines)] = whole[:200].replace("\x1f", " | ").replace("\x1e", " ")
         self.lines.append(line)
         self.files.append(file)
+        self.rows.append(row + 1)
         for text in (key, whole):
             self._digests += blake2b(text.encode(errors="surrogatepass"), digest_size=16).digest()
 

@@ -53,6 +53,6 @@ def _lines(whole: str, ids: list[str]) -> list[int]:
         found = min((at for form in forms if (at := whole.find(form, place)) >= 0), default=-1)
         if found >= 0:
             line += whole.count("\n", place, found)
-            place = found
+            place = found + 1
         lines.append(line)
     return lines

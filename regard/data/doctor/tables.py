@@ -110,7 +110,7 @@ class _Cutter:
                 return
             self._give_up(rows)
             return
-        if len(self.open) > 2 and self._swallowed(len(cells)):
+        if self._swallowed(len(cells)):
             self._give_up(rows)
             return
         rows.append((line, text, cells))
@@ -118,8 +118,8 @@ class _Cutter:
 
     def _swallowed(self, width: int) -> bool:
         """Whether the lines inside a row look like rows themselves: then two stray quotes met."""
-        inner = [text.count(self.separator) + 1 == width for _, text in self.open[1:-1]]
-        return width > 1 and sum(inner) > 0.8 * len(inner)
+        inner = [text.count(self.separator) + 1 == width and '""' not in text for _, text in self.open[1:-1]]
+        return width > 1 and len(inner) > 2 and all(inner)
 
     def _give_up(self, rows: list[Cut]) -> None:
         """The first open line has a stray quote: what follows it is read as if it had none."""

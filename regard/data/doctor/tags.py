@@ -16,6 +16,7 @@ from regard.data.formats import Scheme
 from regard.data.tags import ENDS, LETTERS, OUTSIDE, Recogniser
 
 MARKED = re.compile(r"([A-Z])-(.+)", re.DOTALL)
+EDGE = "the sentence's edge"
 LONG = 500
 """Words. No sentence is as long: the empty lines between sentences were lost."""
 
@@ -26,7 +27,7 @@ class _File:
 
     recogniser: Recogniser = field(default_factory=Recogniser)
     transitions: dict[tuple[str, str], list[int]] = field(default_factory=dict)
-    """For each tag that follows another: how often, then the first lines. A sentence begins and ends with ""."""
+    """For each tag that follows another: how often, then the first lines. A sentence begins and ends with EDGE."""
 
 
 class Tags:
@@ -49,10 +50,9 @@ class Tags:
             if len(words) > LONG:
                 self.ledger.note(kinds.LONG_SENTENCE, rows.file, lines[0], " ".join(words[:20]))
             file.recogniser.see(tag for tag in tags if tag)
-            before = ""
-            for line, tag in zip([*lines, lines[-1]], [*tags, ""], strict=True):
-                self._step(file, before, tag, line)
-                before = tag
+            for before, tag, line in zip([EDGE, *tags], [*tags, EDGE], [*lines, lines[-1]], strict=True):
+                if before and tag:  # a tag that is missing was noted when it was read
+                    self._step(file, before, tag, line)
             for line, tag in zip(lines, tags, strict=True):
                 if tag:
                     self.labels.add(rows.split, str(rows.file), line, tag)
@@ -75,7 +75,7 @@ class Tags:
                 kind = fault(before, tag, scheme)
                 if kind:
                     counts[kind.name] += count
-                    found[kind.name] += [(line, f"{tag or 'the end'} after {before or 'nothing'}") for line in lines]
+                    found[kind.name] += [(line, f"{tag} after {before}") for line in lines]
             for name, places in found.items():
                 self._say(kinds.KINDS[name], path, scheme, sorted(places), counts[name])
         self.labels.finish()
@@ -87,12 +87,12 @@ class Tags:
 
 
 def fault(before: str, tag: str, scheme: Scheme) -> Kind | None:
-    """What is wrong with a tag after another in a scheme; "" stands for the bounds of a sentence, and for no tag."""
+    """What is wrong with a tag after another in a scheme; EDGE stands for the bounds of a sentence."""
     letter, kind = _parts(tag)
-    if letter not in ("", OUTSIDE, *LETTERS[scheme]):
+    if letter not in (EDGE, OUTSIDE, *LETTERS[scheme]):
         return kinds.BAD_TAG
     last, inside = _parts(before)
-    if last not in ("", OUTSIDE, *LETTERS[scheme]):
+    if last not in (EDGE, OUTSIDE, *LETTERS[scheme]):
         return None  # it was noted at its own line
     ending = ENDS.get(scheme, "-")[0]
     open_ = last in ("B", "I")
@@ -107,7 +107,7 @@ def fault(before: str, tag: str, scheme: Scheme) -> Kind | None:
 
 def _parts(tag: str) -> tuple[str, str]:
     """The letter and the type of a tag; the letter of another form is "?"."""
-    if tag in ("", OUTSIDE):
+    if tag in (EDGE, OUTSIDE):
         return tag, ""
     found = MARKED.fullmatch(tag)
     return (found[1], found[2]) if found else ("?", tag)

@@ -39,16 +39,14 @@ class Emptiness:
         return rows.where([not any(row) for row in zip(*empty.values(), strict=True)])
 
     def _note(self, rows: Rows, names: Sequence[str], empty: dict[str, list[bool]]) -> None:
-        for number, row in zip(rows.lines, zip(*empty.values(), strict=True), strict=True):
-            if all(row):
-                self.ledger.note(kinds.EMPTY, rows.file, number)
-            elif any(row) and "question" in names:
-                self.ledger.note(kinds.EMPTY_QUESTION, rows.file, number)
+        for at, (line, row) in enumerate(zip(rows.lines, zip(*empty.values(), strict=True), strict=True)):
+            if "question" in names and any(row):
+                self.ledger.note(kinds.EMPTY_QUESTION, rows.file, line, row=at + 1)
+            elif all(row):
+                self.ledger.note(kinds.EMPTY, rows.file, line)
             elif any(row):
-                gone = names[row.index(True)]
-                there = names[row.index(False)]
-                text = rows.fields[there][rows.lines.index(number)]
-                self.ledger.note(kinds.ONE_EMPTY, rows.files[gone], number, f"{there} is: {text}")
+                gone, there = names[row.index(True)], names[row.index(False)]
+                self.ledger.note(kinds.ONE_EMPTY, rows.files[gone], line, f"{there}: {rows.fields[there][at]}")
 
 
 class Manner:

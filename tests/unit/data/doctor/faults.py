@@ -77,11 +77,9 @@ def append(kind, word_of, *beside):
 
 
 def _mojibake(language):
-    return (
-        BEYOND["de" if language in LATIN else language]
-        .encode()
-        .decode("latin-1" if language not in LATIN else "cp1252")
-    )
+    if language in LATIN:
+        return BEYOND["de"].encode().decode("cp1252")
+    return BEYOND[language].encode().decode("latin-1")
 
 
 def wrong_encoding(sown, places):
