@@ -5,9 +5,10 @@ from __future__ import annotations
 import itertools
 import unicodedata
 
-SINGLE = ("cp1252", "cp1251", "koi8-r", "cp1253", "cp1250", "cp1255", "cp1256")
-DOUBLE = {"shift_jis": (0x81, 0x98), "euc_jp": (0xA1, 0xCF), "gb18030": (0xA1, 0xD7)}
-DOUBLE |= {"big5": (0xA1, 0xC6), "euc_kr": (0xA1, 0xC8)}
+SINGLE = ("cp1252", "cp1251", "koi8-r", "cp1255", "cp1253", "cp1250", "cp1256")
+"""Of two that fit equally, the first is taken: Hebrew can be read as Greek, but hardly Greek as Hebrew."""
+DOUBLE = {"shift_jis": (0x81, 0x98), "euc_jp": (0xA1, 0xCF), "euc_kr": (0xA1, 0xC8)}
+DOUBLE |= {"gb18030": (0xA1, 0xD7), "big5": (0xA1, 0xC6)}
 """Encodings of East Asia with the range of first bytes in which their common characters stand."""
 FREQUENT = "оеаинтсрвлкм"
 PUNCTUATION = "\u00a0‘’‚“”„«»…–—•§°€£©®™´·¿¡№"

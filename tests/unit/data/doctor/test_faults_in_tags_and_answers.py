@@ -1,6 +1,7 @@
 """Faults in tags and in questions with their answers are found, with their lines, and nothing else is."""
 
 import json
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -9,7 +10,7 @@ from unit.data.doctor import corpora
 
 from regard.data.doctor.examine import examine
 from regard.data.doctor.reading import Split
-from regard.data.doctor.tags import fault
+from regard.data.doctor.tags import EDGE, fault
 from regard.data.formats import Scheme
 from regard.data.tags import to_bio
 from regard.text.files import DataError
@@ -35,7 +36,7 @@ def begins(sentences):
 
 def missing_tag(sentence):
     sentence[0] = (sentence[0][0], None)
-    sentence[1] = (sentence[1][0], "O")
+    sentence[1:4] = [(word, "O") for word, _ in sentence[1:4]]
     return [0]
 
 
@@ -62,7 +63,7 @@ def type_within_entity(sentence):
 def ragged_columns(sentence):
     sentence[1] = (sentence[1][0], "O\tO")
     sentence[0] = (sentence[0][0], "O")
-    sentence[2] = (sentence[2][0], "O")
+    sentence[2:4] = [(word, "O") for word, _ in sentence[2:4]]
     return [1]
 
 
@@ -114,11 +115,11 @@ TAGS = ["O", *(f"{letter}-{kind}" for letter in "BIESLU" for kind in ("person", 
     Scheme.BIO, Scheme.IOB1, Scheme.BIOES, Scheme.BILOU,
 ]))  # fmt: skip
 def test_tags_are_at_fault_where_the_reader_refuses_them(tags, scheme):
-    steps = zip(["", *tags], [*tags, ""], strict=True)
+    steps = zip([EDGE, *tags], [*tags, EDGE], strict=True)
     faulty = any(fault(before, tag, scheme) for before, tag in steps)
     needless = scheme is Scheme.IOB1  # the reader takes a needless B- of IOB1 for what it means
     try:
-        to_bio(tags, scheme, "a", range(len(tags)))
+        to_bio(tags, scheme, Path("a"), range(len(tags)))
     except DataError:
         assert faulty
     else:
