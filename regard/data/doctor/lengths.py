@@ -71,7 +71,7 @@ class Lengths:
     def __init__(self, ledger: Ledger, tokenizer: Tokenizer | None, length: int | None) -> None:
         self.ledger, self.tokenizer = ledger, tokenizer
         self.length = length if length is not None or tokenizer is None else tokenizer.longest
-        self.spreads: dict[tuple[str, str], Spread] = {}
+        self.spreads: dict[tuple[str, str, str], Spread] = {}
 
     def see(self, rows: Rows) -> None:
         """Some rows more."""
@@ -83,7 +83,7 @@ class Lengths:
                 texts = [" ".join(words) for words in texts]
             file = rows.files.get(side, rows.file)
             unit = "words" if self.tokenizer is None else "tokens"
-            spread = self.spreads.setdefault((str(file), side), Spread(str(file), side, unit))
+            spread = self.spreads.setdefault((rows.split, str(file), side), Spread(str(file), side, unit))
             lengths = self._measure(spread, side, texts)
             spread.add(lengths)
             if self.length is not None:
