@@ -31,8 +31,10 @@ class Plain(Example):
     """Text alone, a document or a line: generate, fill."""
 
     text: str
-    continues: bool = False
-    """Whether this goes on with the document before: a file larger than memory comes in pieces."""
+    begins: bool = True
+    """Whether a document begins here. A file that is one document, and large, comes in pieces."""
+    ends: bool = True
+    """Whether the document ends here."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

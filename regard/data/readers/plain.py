@@ -9,7 +9,7 @@ from regard.data.example import Plain
 from regard.data.formats import Unit
 from regard.text.files import DataError, lines
 
-PIECE = 1_000_000
+PIECE = 100_000
 """Characters after which a file that is one document is handed on in a piece, so that files may exceed memory."""
 
 
@@ -57,14 +57,14 @@ def _paragraphs(file: Path) -> Iterator[Plain]:
 
 
 def _pieces(file: Path) -> Iterator[Plain]:
-    """A file whole, or in pieces that end with a line; each but the first says that it continues."""
+    """A file whole, or in pieces that end with a line."""
     begun, size, texts, pieces = 1, 0, list[str](), 0
     for line, text in lines(file):
         if size >= PIECE and text and not text.isspace():  # empty lines stay with what they follow
-            yield Plain(text="\n".join(texts) + "\n", file=file, line=begun, continues=pieces > 0)
+            yield Plain(text="\n".join(texts) + "\n", file=file, line=begun, begins=not pieces, ends=False)
             begun, size, texts, pieces = line, 0, [], pieces + 1
         texts.append(text)
         size += len(text) + 1
     whole = "\n".join(texts)
     if pieces or (whole and not whole.isspace()):
-        yield Plain(text=whole, file=file, line=begun, continues=pieces > 0)
+        yield Plain(text=whole, file=file, line=begun, begins=not pieces)

@@ -55,7 +55,8 @@ def test_a_long_file_comes_in_pieces_that_join_to_the_whole(tmp_path_factory, li
         found = list(read(Plain, [path], Text(unit=Unit.FILE)))
     joined = "".join(one.text for one in found)
     assert joined == (text.removesuffix("\n") if text.strip() else "")
-    assert [one.continues for one in found] == [i > 0 for i in range(len(found))]
+    assert [one.begins for one in found] == [i == 0 for i in range(len(found))]
+    assert [one.ends for one in found] == [i == len(found) - 1 for i in range(len(found))]
     for one in found[1:]:
         assert not one.text.split("\n")[0].isspace()
         assert lines[one.line - 1].startswith(one.text.split("\n")[0])
