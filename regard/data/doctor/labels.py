@@ -37,21 +37,23 @@ class Labels:
 
     def see(self, rows: Rows) -> None:
         """Some rows more."""
+        met = defaultdict[str, list[int]](list)
         for line, label in zip(rows.lines, rows.fields["label"], strict=True):
             if blank(label):
                 self.ledger.note(kinds.EMPTY_LABEL, rows.file, line)
             else:
-                self.add(rows.split, str(rows.file), line, label)
+                met[label].append(line)
+        for label, lines in met.items():
+            self.add(rows.split, str(rows.file), label, lines)
 
-    def add(self, split: Split, file: str, line: int, label: str) -> None:
-        """A label was met."""
+    def add(self, split: Split, file: str, label: str, lines: Sequence[int]) -> None:
+        """A label was met on these lines."""
         known = self.sets[split]
         if label not in known and len(known) > MOST:
             return
         seen = known.setdefault(label, Seen(file=file))
-        seen.count += 1
-        if len(seen.lines) < self.ledger.shown:
-            seen.lines.append(line)
+        seen.count += len(lines)
+        seen.lines = sorted([*seen.lines, *lines[: self.ledger.shown]])[: self.ledger.shown]
 
     def counts(self) -> dict[str, dict[str, int]]:
         """How often each label was met in each set, the most frequent first."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -40,28 +40,32 @@ class Tags:
 
     def see(self, rows: Rows) -> None:
         """Some sentences more."""
-        file = self.files[rows.file]
         at = rows.fields.get("at") or [
             [line] * len(tags) for line, tags in zip(rows.lines, rows.fields["tags"], strict=True)
         ]
+        recogniser, steps = self.files[rows.file].recogniser, defaultdict[tuple[str, str], list[int]](list)
         for lines, words, tags in zip(at, rows.fields["words"], rows.fields["tags"], strict=True):
             if len(words) == 1:
                 self.ledger.note(kinds.ONE_WORD, rows.file, lines[0], words[0])
             if len(words) > LONG:
                 self.ledger.note(kinds.LONG_SENTENCE, rows.file, lines[0], " ".join(words[:20]))
-            file.recogniser.see(tag for tag in tags if tag)
-            for before, tag, line in zip([EDGE, *tags], [*tags, EDGE], [*lines, lines[-1]], strict=True):
-                if before and tag:  # a tag that is missing was noted when it was read
-                    self._step(file, before, tag, line)
+            recogniser.see(filter(None, tags))
+            before = EDGE
             for line, tag in zip(lines, tags, strict=True):
-                if tag:
-                    self.labels.add(rows.split, str(rows.file), line, tag)
+                steps[before, tag].append(line)
+                before = tag
+            steps[before, EDGE].append(lines[-1])
+        self._add(rows, steps)
 
-    def _step(self, file: _File, before: str, tag: str, line: int) -> None:
-        seen = file.transitions.setdefault((before, tag), [0])
-        seen[0] += 1
-        if len(seen) <= self.ledger.shown:
-            seen.append(line)
+    def _add(self, rows: Rows, steps: Mapping[tuple[str, str], list[int]]) -> None:
+        """Steps from tag to tag, with their lines. A tag that is missing ("") was noted when it was read."""
+        shown, transitions = self.ledger.shown, self.files[rows.file].transitions
+        for (before, tag), lines in steps.items():
+            if tag not in ("", EDGE):
+                self.labels.add(rows.split, str(rows.file), tag, lines)
+            if before and tag:
+                count, *first = transitions.get((before, tag), [0])
+                transitions[before, tag] = [count + len(lines), *[*first, *lines[:shown]][:shown]]
 
     def finish(self) -> None:
         """Judge every step from tag to tag, now that each file's scheme is known."""
