@@ -6,19 +6,21 @@ import re
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from unit.data.doctor import corpora, faults
 
 from regard.data.doctor.examine import examine
 from regard.data.doctor.reading import Split
-from regard.data.formats import Table
+from regard.data.formats import Cells, Quoting, Table
 
 DATA = Path(os.environ.get("REGARD_DATA", ""))
 pytestmark = pytest.mark.skipif(not os.environ.get("REGARD_DATA"), reason="REGARD_DATA does not say where real data is")
 
 SST = Table(columns={"text": "content"})
 SEEDS = st.integers(0, 2**32 - 1)
+QUICK = dict(deadline=None, phases=[Phase.generate])
+"""The sets are large: a failure is shown as it was drawn, not made small first."""
 
 
 def lines_of(name):
@@ -70,15 +72,9 @@ def test_a_validation_set_in_the_training_data():
 
 
 def test_a_set_of_mixed_encodings():
-    form = Table(separator=" ", columns={"label": 0, "text": 1}, cells=_rest())
+    form = Table(separator=" ", columns={"label": 0, "text": 1}, cells=Cells.REST, quoting=Quoting.NONE)
     (found,) = examine("classify", {Split.TRAIN: [DATA / "trec/train.txt"]}, form=form).of("wrong-encoding")
     assert found.lines == (66,)
-
-
-def _rest():
-    from regard.data.formats import Cells
-
-    return Cells.REST
 
 
 @pytest.fixture(scope="module")
@@ -87,15 +83,13 @@ def multi30k():
 
 
 @pytest.mark.parametrize("fault", faults.FAULTS, ids=lambda fault: fault.__name__)
-@settings(max_examples=3, deadline=None)
+@settings(max_examples=3, **QUICK)
 @given(places=st.sets(st.integers(0, 713), min_size=1, max_size=12).map(sorted), side=st.integers(0, 1), seed=SEEDS)
 def test_faults_in_a_copy_of_multi30k(tmp_path_factory, multi30k, fault, places, side, seed):
     # The sown faults need a full stop at the end; captions often have none.
     sides = [[text.rstrip(" .") + "." for text in lines] for lines in multi30k]
     third = corpora.sentences(["ru"], 714, seed)[0]
     sown = faults.Sown(("en", "de"), [s[:714] for s in sides], [s[714:] for s in sides], third, side)
-    before = faults.found(_examine(tmp_path_factory, sown)[0], _examine(tmp_path_factory, sown)[1])
-    assert before == {}
     fault(sown, places)
     found = faults.found(*_examine(tmp_path_factory, sown))
     if fault.__name__ == "unexpected_script":
@@ -111,7 +105,7 @@ def _examine(tmp_path_factory, sown):
     return examine("translate", sets, shown=10_000, **sown.options), files
 
 
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=10, **QUICK)
 @given(place=st.integers(0, 1013), side=st.integers(0, 1), lost=st.integers(1, 4))
 def test_lines_lost_in_a_copy_of_multi30k(tmp_path_factory, multi30k, place, side, lost):
     """Captions are of like lengths, so the place is less certain: within 60 of 1,014 lines."""
@@ -136,7 +130,7 @@ ROWS = {
 
 
 @pytest.mark.parametrize("kind", ROWS)
-@settings(max_examples=3, deadline=None)
+@settings(max_examples=3, **QUICK)
 @given(places=st.sets(st.integers(1, 872), min_size=1, max_size=8).map(sorted))
 def test_faults_in_a_copy_of_sst2(tmp_path_factory, kind, places):
     lines = lines_of("sst2/dev.tsv")
@@ -148,27 +142,26 @@ def test_faults_in_a_copy_of_sst2(tmp_path_factory, kind, places):
     assert told(report) == {kind: [place + 1 for place in places]}
 
 
-@settings(max_examples=5, deadline=None)
+@settings(max_examples=5, **QUICK)
 @given(data=st.data())
 def test_faults_in_a_copy_of_wnut17(tmp_path_factory, data):
     lines = lines_of("wnut17/emerging.dev.conll")
     first = [place for place in range(1, len(lines)) if not lines[place - 1] and lines[place].endswith("\tO")]
-    rows = [place for place in first if lines[place + 1].endswith("\tO")]
+    # A line that begins with # and lacks its tag is a comment.
+    rows = [place for place in first if lines[place + 1].endswith("\tO") and not lines[place].startswith("#")]
     places = sorted(data.draw(st.sets(st.sampled_from(rows), min_size=3, max_size=12)))
     expected = {"missing-tag": [], "malformed-tag": [], "tag-sequence": []}
     for number, place in enumerate(places):
         kind = list(expected)[number % 3]
-        word = lines[place].split("\t")[0]
-        lines[place] = {"missing-tag": word, "malformed-tag": f"{word}\tperson", "tag-sequence": f"{word}\tI-person"}[
-            kind
-        ]
+        tag = {"missing-tag": "", "malformed-tag": "\tperson", "tag-sequence": "\tI-person"}[kind]
+        lines[place] = lines[place].split("\t")[0] + tag
         expected[kind].append(place + 1)
     path = corpora.write(tmp_path_factory.mktemp("real") / "dev.conll", lines)
     found = told(examine("tag", {Split.TRAIN: [path]}, shown=10_000))
     assert {kind: found.get(kind) for kind in expected} == expected
 
 
-@settings(max_examples=5, deadline=None)
+@settings(max_examples=5, **QUICK)
 @given(data=st.data())
 def test_faults_in_a_copy_of_xquad(tmp_path_factory, data):
     whole = json.loads((DATA / "xquad/xquad.en.json").read_text())

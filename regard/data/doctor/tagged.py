@@ -22,12 +22,15 @@ def read_conll(reading: Reading, form: Conll, split_: Split, file: Path) -> Iter
         tabs, width = shape
         for line, text in enumerate(block.texts, block.first):
             cells = split(text, tabs)
-            if not any(cells):
+            if len(cells) == width > 1 and cells[form.tag] and cells[0] != DOCUMENT:
+                gathered.open.append((line, cells[form.word], cells[form.tag]))
+            elif not any(cells):
                 gathered.end()
             elif cells[0] == DOCUMENT or (form.comment and text.startswith(form.comment) and len(cells) != width):
                 continue
             else:
-                gathered.add(line, *_word(reading, form, file, line, text, cells, width))
+                _note(reading, file, line, text, cells, width)
+                gathered.open.append((line, cells[0], ""))
         yield from gathered.rows(split_, file)
     gathered.end()
     yield from gathered.rows(split_, file)
@@ -41,20 +44,15 @@ def _shape(texts: list[str], form: Conll) -> tuple[bool, int]:
     return tabs, widths.most_common(1)[0][0] if widths else 0
 
 
-def _word(
-    reading: Reading, form: Conll, file: Path, line: int, text: str, cells: list[str], width: int
-) -> tuple[str, str]:
+def _note(reading: Reading, file: Path, line: int, text: str, cells: list[str], width: int) -> None:
+    """Say what is wrong with a line that has not a word and its tag."""
     if width < 2:
         said = "there is a single column: expected a word and its tag, separated by a tab or blanks"
         reading.ledger.say(kinds.NO_COLUMN, file, said, lines=[line], examples=[text])
-        return cells[0], ""
-    if len(cells) < width or not cells[form.tag]:
-        reading.ledger.note(kinds.NO_TAG, file, line, text)
-        return cells[0], ""
-    if len(cells) > width:
+    elif len(cells) > width:
         reading.ledger.note(kinds.RAGGED, file, line, f"{len(cells)} columns, the others have {width}: {text}")
-        return cells[0], ""
-    return cells[form.word], cells[form.tag]
+    else:
+        reading.ledger.note(kinds.NO_TAG, file, line, text)
 
 
 class _Sentences:
@@ -63,9 +61,6 @@ class _Sentences:
     def __init__(self) -> None:
         self.done: list[list[tuple[int, str, str]]] = []
         self.open: list[tuple[int, str, str]] = []
-
-    def add(self, line: int, word: str, tag: str) -> None:
-        self.open.append((line, word, tag))
 
     def end(self) -> None:
         if self.open:
