@@ -69,8 +69,8 @@ PATTERNS: list[tuple[frozenset[str], re.Pattern[str], Callable[[str], Kind]]] = 
 """The characters that a fault begins with, how it is found, and which it is."""
 
 
-def look(path: Path, first: int, texts: Sequence[str], ledger: Ledger) -> None:
-    """Note the lines of a block that have such characters. A fault is looked for only where it can be."""
+def look(path: Path, lines: Sequence[int], texts: Sequence[str], ledger: Ledger) -> None:
+    """Note the lines whose text has such characters. A fault is looked for only where it can be."""
     block = "\n".join(texts)
     present = set(block)
     found = sorted(
@@ -82,4 +82,4 @@ def look(path: Path, first: int, texts: Sequence[str], ledger: Ledger) -> None:
     starts = list(accumulate((len(text) + 1 for text in texts), initial=0)) if found else []
     for at, name in found:
         place = bisect_right(starts, at) - 1
-        ledger.note(kinds.KINDS[name], path, first + place, texts[place], at - starts[place])
+        ledger.note(kinds.KINDS[name], path, lines[place], texts[place], at - starts[place])

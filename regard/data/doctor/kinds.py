@@ -38,8 +38,8 @@ NO_FINAL_END = _note(
     "the last line has no end: perhaps the file was cut off",
     "look whether the last line is whole; if it is, nothing",
 )
-NUL = _warn("nul", "{lines} with NUL bytes", "remove them: they come from a broken disk or a wrong encoding")
-CONTROL = _warn("control-character", "{lines} with control characters", "remove them")
+NUL = _warn("nul", "{lines} with NUL bytes", "remove the NUL bytes, which come from a broken disk or a wrong encoding")
+CONTROL = _warn("control-character", "{lines} with control characters", "remove the control characters")
 REPLACEMENT = _warn(
     "replacement-character",
     "{lines} with the replacement character U+FFFD: something was lost in a conversion",
@@ -51,16 +51,20 @@ MOJIBAKE = _warn(
     "undo it: text.encode('cp1252').decode('utf-8'), or make the file again from its source",
     stop_at=0.2,
 )
-ZERO_WIDTH = _warn("zero-width", "{lines} with characters that have no width", "remove them: nobody sees them")
-DIRECTION = _note("direction-mark", "{lines} with marks of writing direction that nobody sees", "remove them")
-PRIVATE = _note("private-character", "{lines} with characters for private use", "replace them by what they stand for")
-MARKUP = _warn("markup", "{lines} with HTML tags or entities", "turn them into text: html.unescape, and strip tags")
+ZERO_WIDTH = _warn("zero-width", "{lines} with characters that have no width", "remove the characters that nobody sees")
+DIRECTION = _note("direction-mark", "{lines} with marks of writing direction that nobody sees", "remove the marks")
+PRIVATE = _note(
+    "private-character",
+    "{lines} with characters for private use",
+    "replace the private characters by what they stand for",
+)
+MARKUP = _warn("markup", "{lines} with HTML tags or entities", "turn entities into text (html.unescape) and strip tags")
 LONG_LINE = _warn(
     "very-long-line",
     "{lines} far longer than any sentence (over 10,000 characters)",
     "look whether line ends were lost there",
 )
-EMPTY = _warn("empty-line", "{lines} without text", "remove them", stop_at=0.5)
+EMPTY = _warn("empty-line", "{lines} without text", "remove the empty lines", stop_at=0.5)
 
 # Tables and JSON
 RAGGED = _stop("ragged-columns", "{lines} with another number of columns", "look for a tab or comma inside the text")
@@ -95,24 +99,30 @@ SWAPPED = _warn("swapped-sides", "{lines} whose two sides seem to be swapped", "
 ONE_LANGUAGE = _warn(
     "one-language",
     "{lines} whose two sides seem to be in the same language",
-    "remove them, or have them translated",
+    "remove these pairs, or have them translated",
     stop_at=0.3,
 )
-LONG_SUMMARY = _warn("long-summary", "{lines} whose summary is no shorter than the text", "remove them", stop_at=0.3)
+LONG_SUMMARY = _warn(
+    "long-summary", "{lines} whose summary is no shorter than the text", "remove these pairs", stop_at=0.3
+)
 
 # Repeats
 DUPLICATE = _note("duplicate", "{lines} repeating an earlier one", "remove the repetitions", warn_at=0.1)
-CONTRADICTION = _warn("contradiction", "{lines} with the text of an earlier one and another label", "decide on one")
+CONTRADICTION = _warn(
+    "contradiction",
+    "{lines} with the text of an earlier one and another label",
+    "decide on one label for the same text",
+)
 LEAKAGE = _warn(
     "leakage",
     "{lines} found in the training data too: what is measured there is memory",
-    "remove them from the training data",
+    "remove these examples from the training data",
     stop_at=0.1,
 )
 SOURCE_LEAKAGE = _note(
     "source-leakage",
     "{lines} whose source is found in the training data, with another target",
-    "remove them from the training data if you want to measure on unseen text",
+    "remove these sources from the training data if you want to measure on unseen text",
     warn_at=0.1,
 )
 UNLIKE = _warn(
@@ -122,7 +132,9 @@ UNLIKE = _warn(
 )
 
 # Script, lengths, vocabulary
-SCRIPT = _warn("unexpected-script", "{lines} mostly in another script", "remove them, or say --script", stop_at=0.3)
+SCRIPT = _warn(
+    "unexpected-script", "{lines} mostly in another script", "remove these texts, or say --script", stop_at=0.3
+)
 LOOKALIKE = _warn(
     "mixed-script-word",
     "{lines} with a word that mixes scripts (a Cyrillic letter in a Latin word looks the same and is not)",
@@ -138,7 +150,6 @@ TRUNCATION = _note(
 UNKNOWN = _warn("unknown-tokens", "the tokenizer does not know some of this text", "train the tokenizer on this text")
 
 # Labels and scores
-LABELS = _note("label-counts", "labels", "nothing")
 EMPTY_LABEL = _stop("empty-label", "{lines} without a label", "label them, or remove them")
 ONE_LABEL = _stop("one-label", "there is only one label: there is nothing to learn", "give the other labels' data too")
 MANY_LABELS = _stop("too-many-labels", "the label seems to be text", "say which column is the label")
@@ -169,7 +180,7 @@ OFFSET = _warn(
     "answer-offset", "{questions} whose answer stands elsewhere than said", "correct answer_start", stop_at=0.2
 )
 EMPTY_ANSWER = _warn("empty-answer", "{questions} with an empty answer", "write no answer at all if there is none")
-EMPTY_QUESTION = _warn("empty-question", "{questions} with an empty question or context", "remove them")
+EMPTY_QUESTION = _warn("empty-question", "{questions} with an empty question or context", "remove these questions")
 SAME_ID = _warn("duplicate-id", "{questions} whose id was used before", "give each question an id of its own")
 ANSWERED_IMPOSSIBLE = _warn(
     "answered-impossible", "{questions} said to have no answer, and having one", "correct is_impossible"

@@ -10,8 +10,7 @@ from numpy.typing import NDArray
 
 from regard.data.doctor import kinds
 from regard.data.doctor.finding import Ledger, Severity
-from regard.data.doctor.reading import Rows
-from regard.data.doctor.texts import TEXTS
+from regard.data.doctor.reading import TEXTS, Rows
 from regard.text.tokenizer import Tokenizer
 
 CAP = 1 << 16

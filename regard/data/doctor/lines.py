@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 from array import array
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -17,8 +18,14 @@ from regard.text.files import DataError, raw_lines
 
 BLOCK_BYTES, BLOCK_LINES = 1 << 20, 1 << 14
 SAMPLE_LINES = 200
-LONG = 10_000
-"""No sentence has so many characters."""
+
+
+class Written(enum.Enum):
+    """How text stands in a file."""
+
+    PLAINLY = "plainly"
+    ESCAPED = "escaped"
+    """As in JSON, whose characters can only be looked at when it has been parsed."""
 
 
 @dataclass
@@ -32,8 +39,8 @@ class Block:
 class TextFile:
     """A file that is read once, block by block. Afterwards, what is known of its lines stands here."""
 
-    def __init__(self, path: Path, ledger: Ledger) -> None:
-        self.path, self.ledger = path, ledger
+    def __init__(self, path: Path, ledger: Ledger, form: Written = Written.PLAINLY) -> None:
+        self.path, self.ledger, self.form = path, ledger, form
         self.lines = 0
         self.lengths = array("i")
         """Characters in each line."""
@@ -67,14 +74,10 @@ class TextFile:
             self.ledger.say(kinds.MARK, self.path, kinds.MARK.said, lines=[1])
             raw[0] = raw[0][3:]
         texts = self._decode(first, raw)
-        look(self.path, first, texts, self.ledger)
-        lengths = array("i", map(len, texts))
-        if max(lengths) > LONG:
-            for place, length in enumerate(lengths):
-                if length > LONG:
-                    self.ledger.note(kinds.LONG_LINE, self.path, first + place, texts[place])
+        if self.form is Written.PLAINLY:
+            look(self.path, range(first, first + len(texts)), texts, self.ledger)
         self.lines += len(texts)
-        self.lengths.extend(lengths)
+        self.lengths.extend(map(len, texts))
         return texts
 
     def _decode(self, first: int, raw: Sequence[bytes]) -> list[str]:

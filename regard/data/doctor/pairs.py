@@ -13,6 +13,8 @@ from regard.data.doctor import kinds
 from regard.data.doctor.finding import Ledger
 from regard.data.doctor.reading import Rows
 
+LONG = 10_000
+"""No sentence has so many characters."""
 SLACK, ABSURD = 15, 3.0
 """A side may be three times as long as the other side makes one expect, and some characters more."""
 
@@ -41,12 +43,21 @@ class Pairs:
         seen.lines.extend(rows.lines)
         seen.source.extend(map(len, sources))
         seen.target.extend(map(len, targets))
+        if not self.summaries:
+            self._long(rows)
         for line, source, target in zip(rows.lines, sources, targets, strict=True):
             if source == target and any(map(str.isalpha, source)):
                 seen.same += 1
                 self.ledger.note(kinds.IDENTICAL, rows.file, line, source)
             elif self.summaries and len(target) >= len(source):
                 self.ledger.note(kinds.LONG_SUMMARY, rows.file, line, target)
+
+    def _long(self, rows: Rows) -> None:
+        for side in ("source", "target"):
+            if max(map(len, rows.fields[side])) > LONG:
+                for line, text in zip(rows.lines, rows.fields[side], strict=True):
+                    if len(text) > LONG:
+                        self.ledger.note(kinds.LONG_LINE, rows.files[side], line, text)
 
     def finish(self) -> None:
         """Look at each pair of files as a whole."""

@@ -8,11 +8,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from regard.data.doctor.characters import look
 from regard.data.doctor.finding import Ledger
-from regard.data.doctor.lines import TextFile
+from regard.data.doctor.lines import TextFile, Written
 from regard.data.example import Example
 from regard.data.formats import Conll, Format, JsonLines, Parallel, Squad, Table, Text
 from regard.data.readers.plain import expand
+
+TEXTS = ("source", "target", "text", "pair", "question", "context")
+"""The fields that hold text."""
 
 
 class Split(enum.StrEnum):
@@ -38,6 +42,13 @@ class Rows:
         """The file that findings about whole rows name."""
         return next(iter(self.files.values()))
 
+    def look(self, ledger: Ledger) -> None:
+        """Look at the characters of texts that were written with escapes."""
+        columns = [self.fields[name] for name in TEXTS if name in self.fields]
+        texts = ["\n".join(text or "" for text in row) for row in zip(*columns, strict=True)]
+        if texts:
+            look(self.file, self.lines, texts, ledger)
+
     def where(self, wanted: Sequence[bool]) -> Rows:
         """The rows for which this is true."""
         lines = [line for line, one in zip(self.lines, wanted, strict=True) if one]
@@ -55,9 +66,9 @@ class Reading:
         self.kind, self.form, self.ledger, self.tell = kind, form, ledger, tell
         self.opened: dict[str, TextFile] = {}
 
-    def open(self, path: Path) -> TextFile:
+    def open(self, path: Path, form: Written = Written.PLAINLY) -> TextFile:
         """A file, of which it is remembered that it was opened."""
-        self.opened[str(path)] = TextFile(path, self.ledger)
+        self.opened[str(path)] = TextFile(path, self.ledger, form)
         return self.opened[str(path)]
 
     def rows(self, split: Split, files: Sequence[Path]) -> Iterator[Rows]:

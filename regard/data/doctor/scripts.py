@@ -11,8 +11,7 @@ from pathlib import Path
 
 from regard.data.doctor.finding import Ledger
 from regard.data.doctor.kinds import LOOKALIKE, SCRIPT
-from regard.data.doctor.reading import Rows
-from regard.data.doctor.texts import TEXTS
+from regard.data.doctor.reading import TEXTS, Rows
 
 LANGUAGES = {
     "Japanese": {"Han", "Hiragana", "Katakana"},

@@ -8,12 +8,13 @@ from pathlib import Path
 from typing import Any
 
 from regard.data.doctor import kinds
+from regard.data.doctor.lines import Written
 from regard.data.doctor.reading import Reading, Rows, Split
 
 
 def read_squad(reading: Reading, split: Split, file: Path) -> Iterator[Rows]:
     """All questions of a file. The line of a question is that of its id."""
-    texts = [text for block in reading.open(file).blocks(reading.tell) for text in block.texts]
+    texts = [text for block in reading.open(file, Written.ESCAPED).blocks(reading.tell) for text in block.texts]
     whole = "\n".join(texts)
     try:
         found = json.loads(whole)
@@ -28,7 +29,9 @@ def read_squad(reading: Reading, split: Split, file: Path) -> Iterator[Rows]:
         return
     if questions:
         fields = {name: [one[name] for one in questions] for name in questions[0]}
-        yield Rows(split, _lines(whole, fields["id"]), fields, dict.fromkeys(fields, file))
+        rows = Rows(split, _lines(whole, fields["id"]), fields, dict.fromkeys(fields, file))
+        rows.look(reading.ledger)
+        yield rows
 
 
 def _questions(found: Any) -> Iterator[dict[str, Any]]:

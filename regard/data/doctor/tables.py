@@ -11,6 +11,7 @@ from typing import Any
 
 from regard.data.doctor import kinds
 from regard.data.doctor.finding import Ledger
+from regard.data.doctor.lines import Written
 from regard.data.doctor.reading import Reading, Rows, Split
 from regard.data.example import Example, Question
 from regard.data.fields import NEEDED, OPTIONAL
@@ -132,7 +133,7 @@ class _Cutter:
 
 def read_json_lines(reading: Reading, form: JsonLines, split: Split, file: Path) -> Iterator[Rows]:
     """The objects' fields. Lines that are no JSON, lack a key or hold no text where text is needed are noted."""
-    for block in reading.open(file).blocks(reading.tell):
+    for block in reading.open(file, Written.ESCAPED).blocks(reading.tell):
         kept: list[tuple[int, dict[str, Any]]] = []
         for line, text in enumerate(block.texts, block.first):
             values = _object(reading, form, file, line, text)
@@ -142,7 +143,9 @@ def read_json_lines(reading: Reading, form: JsonLines, split: Split, file: Path)
         if kept:
             fields = {name: [one.get(name, "") for _, one in kept] for name in names}
             lines = [line for line, _ in kept]
-            yield Rows(split, lines, answers_joined(reading.kind, fields), dict.fromkeys(fields, file))
+            rows = Rows(split, lines, answers_joined(reading.kind, fields), dict.fromkeys(fields, file))
+            rows.look(reading.ledger)
+            yield rows
 
 
 def _object(reading: Reading, form: JsonLines, file: Path, line: int, text: str) -> dict[str, Any] | None:

@@ -8,10 +8,8 @@ from collections.abc import Sequence
 
 from regard.data.doctor import kinds
 from regard.data.doctor.finding import Ledger, clip
-from regard.data.doctor.reading import Rows, Split
+from regard.data.doctor.reading import TEXTS, Rows, Split
 
-TEXTS = ("source", "target", "text", "pair", "question", "context")
-"""The fields that hold text."""
 SAMPLE = 5000
 ATTACHED = re.compile(r"\w[.,;:!?](?:\s|$)")
 APART = re.compile(r"\s[.,;:!?](?:\s|$)")

@@ -194,3 +194,23 @@ def test_a_hash_that_says_nothing_makes_no_duplicates(tmp_path, monkeypatch):
     rows[60] = list(rows[20])
     report = classified(tmp_path, tsv(rows), valid=tsv(corpora.labelled(COUNT, 5)))
     assert found(report) == {"duplicate": [62]}
+
+
+@pytest.mark.parametrize(("piece", "kind"), [
+    ("\u200b", "zero-width"), ("\x07", "control-character"), ("Ã©", "mojibake"), ("&amp;", "markup"), ("\0", "nul"),
+])  # fmt: skip
+def test_characters_behind_the_escapes_of_json(tmp_path, piece, kind):
+    rows = [list(row) for row in corpora.labelled(40, 1)]
+    rows[9][0] = rows[9][0][:5] + piece + rows[9][0][5:]
+    assert found(classified(tmp_path, jsonl(rows), "a.jsonl")) == {kind: [10]}
+
+
+def test_documents_may_be_long(tmp_path):
+    (texts,) = corpora.sentences(["en"], 2000, 1)
+    rows = [
+        (" ".join(texts[start : start + 500]), label)
+        for start, label in ((0, "a"), (500, "b"), (1000, "a"), (1500, "b"))
+    ]
+    assert max(len(text) for text, _ in rows) > 10_000
+    assert found(classified(tmp_path, jsonl(rows), "a.jsonl")) == {}
+    assert found(classified(tmp_path, tsv(rows))) == {}
