@@ -85,7 +85,7 @@ def doctor(
 
     The exit code says whether training should go ahead: 0 yes, 1 no, 2 the call was wrong.
     """
-    from regard.data.doctor.examine import CallError
+    from regard.data.doctor.examination import CallError
 
     recipe = _recipe(files, task, valid, test)
     options = _Options(
@@ -174,7 +174,7 @@ def _examine(recipe: Recipe, options: _Options) -> Report:
     from rich.console import Console
     from rich.progress import Progress
 
-    from regard.data.doctor.examine import examine
+    from regard.data.doctor.examination import examine
 
     tokenizer = None
     if options.tokenizer is not None:

@@ -10,7 +10,7 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from unit.data.doctor import corpora, faults
 
-from regard.data.doctor.examine import examine
+from regard.data.doctor.examination import examine
 from regard.data.doctor.reading import Split
 from regard.data.formats import Cells, Quoting, Table
 

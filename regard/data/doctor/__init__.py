@@ -9,7 +9,7 @@ __getattr__, __dir__, __all__ = attach(
         "Report": "regard.data.doctor.report",
         "Severity": "regard.data.doctor.finding",
         "Split": "regard.data.doctor.reading",
-        "examine": "regard.data.doctor.examine",
-        "quick": "regard.data.doctor.examine",
+        "examine": "regard.data.doctor.examination",
+        "quick": "regard.data.doctor.examination",
     },
 )

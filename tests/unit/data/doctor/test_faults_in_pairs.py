@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from unit.data.doctor import corpora, faults
 
-from regard.data.doctor.examine import examine
+from regard.data.doctor.examination import examine
 from regard.data.doctor.finding import Severity
 from regard.data.doctor.reading import Split
 

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from unit.data.doctor import corpora
 
-from regard.data.doctor.examine import examine
+from regard.data.doctor.examination import examine
 from regard.data.doctor.reading import Split
 
 COUNT = 100

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from unit.data.doctor import corpora
 
-from regard.data.doctor.examine import examine
+from regard.data.doctor.examination import examine
 from regard.data.doctor.reading import Split
 from regard.data.doctor.tags import EDGE, fault
 from regard.data.formats import Scheme

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from unit.data.doctor import corpora
 
 from regard.data.doctor.alignment import parting, wandering
-from regard.data.doctor.examine import examine, quick
+from regard.data.doctor.examination import examine, quick
 from regard.data.doctor.finding import Ledger, Severity, clip
 from regard.data.doctor.kinds import KINDS
 from regard.data.doctor.reading import Split
