@@ -6,7 +6,7 @@ import sys
 
 import typer
 
-from regard.cli import convert, demo, show, tokenize
+from regard.cli import convert, demo, doctor, show, tokenize
 
 app = typer.Typer(
     name="regard",
@@ -19,6 +19,7 @@ app = typer.Typer(
 app.command("demo")(demo.demo)
 app.command("show")(show.show)
 app.command("convert")(convert.convert)
+app.command("doctor", cls=doctor.SeveralValues)(doctor.doctor)
 app.command("tokenize")(tokenize.tokenize)
 
 
