@@ -53,13 +53,9 @@ class AtOnce:
         if self.rows < 1 or (self.tokens is not None and self.tokens < 1):
             raise ValueError(f"at least one row and one token at once, found {self.rows} rows, {self.tokens} tokens")
 
-    def fits(self, texts: Sequence[Writing], size: int) -> bool:
-        """Whether these texts may be written together, each in so many rows."""
-        if len(texts) == 1:
-            return True
-        if self.tokens is not None and sum(text.places for text in texts) * size > self.tokens:
-            return False
-        return len(texts) * size <= self.rows
+    def fits(self, rows: int, tokens: int) -> bool:
+        """Whether so much may be written together."""
+        return rows <= self.rows and (self.tokens is None or tokens <= self.tokens)
 
 
 SIXTEEN = AtOnce()
@@ -200,20 +196,19 @@ class Run:
 
     def _entering(self) -> list[Writing]:
         """Those that may enter now: as many as fit, but not one by one, for each entrance costs some copying."""
-        size, texts = self.search_size, self.batch.texts
-        entering: list[Writing] = []
-        while self.waiting and self.at_once.fits([*texts, *entering, self.waiting[-1]], size):
+        size, entering = self.settings.search.size, list[Writing]()
+        rows = len(self.batch.texts) * size
+        tokens = sum(text.places for text in self.batch.texts) * size
+        while self.waiting:
+            rows, tokens = rows + size, tokens + self.waiting[-1].places * size
+            if rows > size and not self.at_once.fits(rows, tokens):  # one text is always let in
+                break
             entering.append(self.waiting.pop())
-        enough = max(1, self.at_once.rows // size // 4)
-        if texts and self.waiting and len(entering) < enough:
+        few = len(entering) < self.at_once.rows // size // 4
+        if few and self.waiting and self.batch.texts:
             self.waiting.extend(reversed(entering))
             return []
         return entering
-
-    @property
-    def search_size(self) -> int:
-        """How many rows each text needs."""
-        return self.settings.search.size
 
 
 def generate(

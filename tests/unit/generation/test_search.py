@@ -9,7 +9,20 @@ import torch
 from unit.generation.networks import network
 from unit.transformer.parts import EMBEDDING, WORDS, decoder_only, made
 
-from regard.generation import Beam, Forbid, Given, Greedy, NoRepeat, Sample, Settings, Stopped, TopK, Until, generate
+from regard.generation import (
+    AtOnce,
+    Beam,
+    Forbid,
+    Given,
+    Greedy,
+    NoRepeat,
+    Sample,
+    Settings,
+    Stopped,
+    TopK,
+    Until,
+    generate,
+)
 from regard.generation.beam import top
 from regard.generation.search import draw
 from regard.transformer import config
@@ -89,7 +102,8 @@ def test_tokens_are_drawn_as_often_as_they_are_likely():
     """Chi-square of 4,000 first tokens and of the pairs behind the likeliest; with a fixed seed it is one number."""
     net, prompt, count = tiny(5), [2], 4000
     settings = Settings(search=Sample(seed=3, count=count), limit=2)
-    found = [one.tokens for one in next(generate(net, [Given(prompt)], settings)).hypotheses]
+    found = next(generate(net, [Given(prompt)], settings, at_once=AtOnce(rows=count)))
+    found = [one.tokens for one in found.hypotheses]
     observed = dict.fromkeys(itertools.product(range(WORDS_OF_TINY), repeat=2), 0)
     for pair in found:
         observed[pair] += 1
