@@ -21,8 +21,8 @@ from regard.generation import (
     generate,
     score,
 )
+from regard.generation.batch import Batch
 from regard.generation.given import BESIDES, TIMES_SOURCE, WITHOUT_END, admit
-from regard.generation.run import Batch
 from regard.transformer.watching import watch
 
 CROSS, OWN = "decoder.blocks.0.cross_attention", "decoder.blocks.0.attention"

@@ -27,7 +27,7 @@ from regard.generation.beam import top
 from regard.generation.search import draw
 from regard.transformer import config
 
-WORDS_OF_TINY, END, LIMIT = 4, 3, 4
+WORDS_OF_TINY, END, LIMIT = 4, 3, 3
 
 
 def tiny(seed):
