@@ -91,19 +91,20 @@ class Batch:
         logits = self._read(self.reading, [row.tokens[-1:] for row in rows], rows)
         self.search.step([text.state for text in self.texts], logits, self.terms)
         finished = [text for text in self.texts if text.state.over]
-        size = self.search.size
-        order = [
-            number * size + parent
-            for number, text in enumerate(self.texts)
-            if not text.state.over
-            for parent in text.state.parents
-        ]
-        self.texts = [text for text in self.texts if not text.state.over]
+        staying, size = self._staying(), self.search.size
+        order = [number * size + parent for number in staying for parent in self.texts[number].state.parents]
+        self.texts = [self.texts[number] for number in staying]
         if not order:
             self.reading = None
         elif order != list(range(len(rows))):
             self.reading.keep(order)
         return finished
+
+    def _staying(self) -> list[int]:
+        """The texts that go on, the last of them in the places of those that leave, so that few have to move."""
+        staying = [number for number, text in enumerate(self.texts) if not text.state.over]
+        movers = [number for number in staying if number >= len(staying)]
+        return [movers.pop() if self.texts[place].state.over else place for place in range(len(staying))]
 
     def _read(self, into: Reading, new: Sequence[Sequence[int]], rows: Sequence[Row]) -> Logits:
         if not self.settings.watch:

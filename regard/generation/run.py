@@ -122,7 +122,7 @@ def generate(
 
     Inputs are read `window` at a time, however many there are, and written together as far as `at_once` allows.
     """
-    return (event for event in _in_order(Run(network, inputs, settings, at_once, window)))
+    return _in_order(Run(network, inputs, settings, at_once, window))
 
 
 def stream(
@@ -137,7 +137,11 @@ def stream(
 
     Of a beam search, that is what all live beams and all finished ones begin with.
     """
-    run, done = Run(network, inputs, settings, at_once, window), _Done(settings.search.count)
+    return _as_it_comes(Run(network, inputs, settings, at_once, window))
+
+
+def _as_it_comes(run: Run) -> Iterator[Wrote | Result]:
+    done = _Done(run.settings.search.count)
     for finished in run.steps():
         for text in [*run.batch.texts, *finished]:
             if news := text.news():
