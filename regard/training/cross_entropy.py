@@ -35,16 +35,18 @@ def cross_entropy(
     The same as `functional.cross_entropy(functional.linear(x, weight, bias), targets, reduction="sum",
     label_smoothing=smoothing)`, in less time and memory.
     """
-    return ScoreAndLose.apply(x, weight, bias, targets, smoothing)
+    return ScoreAndLose.apply(x, weight, bias, targets, smoothing, torch.is_grad_enabled())
 
 
 class ScoreAndLose(torch.autograd.Function):
     """The loss, and its gradient in the same pass."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor, smoothing: float) -> Tensor:
+    def forward(
+        ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor, smoothing: float, gradient: bool
+    ) -> Tensor:
         """The loss. The gradients are computed on the way, if they will be asked for."""
-        wanted = ctx.needs_input_grad[:3]
+        wanted = tuple(gradient and needed for needed in ctx.needs_input_grad[:3])
         gradients = Gradients(x, weight, bias, wanted)
         size = max(1, SCORES // len(weight))
         total = x.new_zeros(())
@@ -66,7 +68,7 @@ class ScoreAndLose(torch.autograd.Function):
     def backward(ctx: Any, *gradient: Tensor) -> tuple[Tensor | None, ...]:
         """What `forward` computed, times the gradient of what came after."""
         parts = (None if part is None else part * gradient[0] for part in ctx.saved_tensors)
-        return *parts, None, None
+        return *parts, None, None, None
 
 
 class Gradients:
