@@ -35,7 +35,8 @@ def cross_entropy(
     The same as `functional.cross_entropy(functional.linear(x, weight, bias), targets, reduction="sum",
     label_smoothing=smoothing)`, in less time and memory.
     """
-    return ScoreAndLose.apply(x, weight, bias, targets, smoothing, torch.is_grad_enabled())
+    wanted = torch.is_grad_enabled()
+    return ScoreAndLose.apply(x, weight, bias, targets, smoothing, wanted)  # type: ignore[no-untyped-call]
 
 
 class ScoreAndLose(torch.autograd.Function):

@@ -8,6 +8,8 @@ everything, and blocks that are computed twice (`Network.recompute`) are compute
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import torch
 from jaxtyping import Bool, Float
@@ -30,7 +32,7 @@ class Dropout(nn.Module):
             return x
         if x.device.type != "cpu":
             return nn.functional.dropout(x, self.dropped / LEVELS)
-        return Scale.apply(x, kept(x.shape, self.dropped), self.scale)
+        return Scale.apply(x, kept(x.shape, self.dropped), self.scale)  # type: ignore[no-untyped-call]
 
     def extra_repr(self) -> str:
         """Shown when the network is printed."""
@@ -49,14 +51,14 @@ class Scale(torch.autograd.Function):
     """x · mask · scale. torch would keep the mask as numbers; one byte a value is enough."""
 
     @staticmethod
-    def forward(ctx: torch.autograd.function.FunctionCtx, x: Tensor, mask: Tensor, scale: float) -> Tensor:
+    def forward(ctx: Any, x: Tensor, mask: Tensor, scale: float) -> Tensor:
         """Some of the values."""
         ctx.save_for_backward(mask)
-        ctx.scale = scale  # type: ignore[attr-defined]
+        ctx.scale = scale
         return torch.mul(x, mask).mul_(scale)
 
     @staticmethod
-    def backward(ctx: torch.autograd.function.FunctionCtx, gradient: Tensor) -> tuple[Tensor, None, None]:  # type: ignore[override]
+    def backward(ctx: Any, *gradient: Tensor) -> tuple[Tensor, None, None]:
         """The same values of the gradient."""
-        (mask,) = ctx.saved_tensors  # type: ignore[attr-defined]
-        return torch.mul(gradient, mask).mul_(ctx.scale), None, None  # type: ignore[attr-defined]
+        (mask,) = ctx.saved_tensors
+        return torch.mul(gradient[0], mask).mul_(ctx.scale), None, None
