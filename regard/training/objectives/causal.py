@@ -1,0 +1,28 @@
+"""Say the next token of a text: causal language modelling (Bengio et al. 2003, Radford et al. 2018)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from regard.training.objective import IGNORED, Asked, Batch, Column, Labelling
+
+
+@dataclass(frozen=True, kw_only=True)
+class Causal(Labelling):
+    """A column `tokens`, its rows documents or pieces of them. Every token but a row's first is to be said.
+
+    A column `labels`, where there is one, says what is to be said at each place instead.
+    """
+
+    def ask(self, batch: Batch) -> Asked:
+        """Every token that has one before it."""
+        return Asked(batch.read, batch["labels"].values if "labels" in batch.columns else next_tokens(batch["tokens"]))
+
+
+def next_tokens(tokens: Column) -> Tensor:
+    """What is to be said at each place; nothing at the last of a row."""
+    labels = tokens.values.roll(-1)
+    labels[tokens.rows.last] = IGNORED
+    return labels
