@@ -22,42 +22,32 @@ IGNORED = -100
 
 
 @dataclass(frozen=True)
-class Column:
-    """One column of a batch: the rows' values side by side, and how many belong to each row."""
+class Ids:
+    """One column of a batch: the tokens of all rows side by side, as networks take them."""
 
-    values: Tensor
-    lengths: tuple[int, ...]
-
-    @property
-    def rows(self) -> Rows:
-        """Where rows begin and end, as networks want to know it."""
-        return Rows.of(self.lengths, self.values.device)
+    tokens: Tensor
+    rows: Rows
 
 
 @dataclass(frozen=True)
 class Batch:
-    """Rows of a corpus, column by column."""
+    """Some rows of a corpus."""
 
-    columns: Mapping[str, Column]
+    columns: Mapping[str, Ids]
+    indices: Any
+    epoch: int
+    step: int
 
-    def __getitem__(self, name: str) -> Column:
+    def __getitem__(self, name: str) -> Ids:
         return self.columns[name]
 
-    @property
-    def rows(self) -> int:
-        """How many rows."""
-        return len(next(iter(self.columns.values())).lengths)
 
-    def to(self, device: torch.device) -> Batch:
-        """The same batch on a device."""
-        return Batch({name: Column(one.values.to(device), one.lengths) for name, one in self.columns.items()})
-
-    def read(self, network: Any) -> Any:
-        """What a network says that reads the column `tokens`, and `segments` where it knows segments."""
-        tokens = self["tokens"]
-        segmented = getattr(getattr(network, "embedding", None), "segments", None) is not None
-        beside = {"segments": self["segments"].values} if segmented and "segments" in self.columns else {}
-        return network(tokens.values, rows=tokens.rows, **beside)
+def read(network: Any, batch: Batch) -> Any:
+    """What a network says that reads the column `tokens`, and `segments` where it knows segments."""
+    tokens = batch["tokens"]
+    segmented = getattr(getattr(network, "embedding", None), "segments", None) is not None
+    beside = {"segments": batch["segments"].tokens} if segmented and "segments" in batch.columns else {}
+    return network(tokens.tokens, rows=tokens.rows, **beside)
 
 
 @dataclass(frozen=True)
@@ -95,9 +85,8 @@ Vectors = Float[Tensor, "places model"]
 class LabelLoss(Protocol):
     """The sum of the losses at labelled places: `label_loss`, or something faster that gives the same."""
 
-    def __call__(
-        self, vectors: Tensor, score: Callable[[Tensor], Tensor], labels: Tensor, smoothing: float
-    ) -> Tensor: ...
+    def __call__(self, vectors: Tensor, score: Callable[[Tensor], Tensor], labels: Tensor, smoothing: float) -> Tensor:
+        """The sum."""
 
 
 def label_loss(
@@ -139,11 +128,12 @@ def answer(asked: Asked, network: Any) -> tuple[Tensor, Callable[[Tensor], Tenso
     never scored, and a loss that works piece by piece need not hold all scores.
     """
     labels, head = asked.labels, network.head
+    score: Callable[[Tensor], Tensor] = _as_it_is
     if not isinstance(head, EachToken):
         logits = asked.call(network).logits
         if logits is None:
             raise ValueError("the network has no head that gives labels: this objective needs one")
-        vectors, score = logits, _as_it_is
+        vectors = logits
     else:
         network.head = None
         try:
@@ -163,6 +153,7 @@ def _as_it_is(x: Tensor) -> Tensor:
 
 def _scorer(head: EachToken) -> Callable[[Tensor], Tensor]:
     def score(vectors: Tensor) -> Tensor:
-        return torch.as_tensor(head(vectors, Rows.of((len(vectors),), vectors.device)).words)
+        rows = Rows.of((max(1, len(vectors)),), vectors.device)  # which it does not look at
+        return torch.as_tensor(head(vectors, rows).words)
 
     return score

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Annotated, Any, Literal
 
 import torch
@@ -103,7 +104,9 @@ class Optimizers:
 
     def restore(self, state: Mapping[str, Tensor]) -> None:
         """Remember what `state` gave."""
-        owner = {parameter: each for each in self._parts for group in each.param_groups for parameter in group["params"]}
+        owner = {
+            parameter: each for each in self._parts for group in each.param_groups for parameter in group["params"]
+        }
         for address, value in state.items():
             name, _, key = address.rpartition(":")
             parameter = self.parameters[name]
@@ -145,7 +148,7 @@ def _height(name: str, network: nn.Module) -> int:
 
 def _block(name: str) -> list[int]:
     words = name.split(".")
-    return [int(after) for before, after in zip(words, words[1:], strict=False) if before == "blocks"]
+    return [int(after) for before, after in pairwise(words) if before == "blocks"]
 
 
 def _by_rule(

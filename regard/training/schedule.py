@@ -1,8 +1,8 @@
 """How the rate of learning changes from step to step. Pure functions of the step: there is nothing to save.
 
-    Constant      ______          Linear       \\          Cosine   -.         InverseRoot, Noam   |\\_
-                 /                            / \\                  /  \\                           /  `--.__
-                 warm-up                     /   \\                /    `-                        /
+Constant      ______          Linear       \\          Cosine   -.         InverseRoot, Noam   |\\_
+             /                            / \\                  /  \\                           /  `--.__
+             warm-up                     /   \\                /    `-                        /
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class InverseRoot(Part):
 class Noam(Part):
     """The paper's own (Vaswani et al. 2017, section 5.3): model_dim^-0.5 · min(step^-0.5, step · warmup^-1.5).
 
-    It is `InverseRoot` with a height that follows from the sizes. The optimizer's rate is a factor on it: 1 in the paper.
+    It is `InverseRoot` with a height that follows from the sizes; the optimizer's rate is one more factor (the paper's: 1).
     """
 
     kind: Literal["noam"] = "noam"

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from regard.training.objective import IGNORED, Asked, Batch, Column, Labelling
+from regard.training.objective import IGNORED, Asked, Batch, Ids, Labelling, read
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -18,11 +18,12 @@ class Causal(Labelling):
 
     def ask(self, batch: Batch) -> Asked:
         """Every token that has one before it."""
-        return Asked(batch.read, batch["labels"].values if "labels" in batch.columns else next_tokens(batch["tokens"]))
+        labels = batch["labels"].tokens if "labels" in batch.columns else next_tokens(batch["tokens"])
+        return Asked(lambda network: read(network, batch), labels)
 
 
-def next_tokens(tokens: Column) -> Tensor:
+def next_tokens(tokens: Ids) -> Tensor:
     """What is to be said at each place; nothing at the last of a row."""
-    labels = tokens.values.roll(-1)
+    labels = tokens.tokens.roll(-1)
     labels[tokens.rows.last] = IGNORED
     return labels

@@ -39,8 +39,8 @@ class Distill:
             truth = taught_score(taught)
         if truth.shape != logits.shape:
             raise ValueError(
-                f"the teacher has {truth.shape[-1]} labels and the network {logits.shape[-1]}: they need the same ones, "
-                "in the same order"
+                f"the teacher has {truth.shape[-1]} labels and the network {logits.shape[-1]}: they need the same "
+                "ones, in the same order"
             )
         soft = self.temperature**2 * divergence(truth / self.temperature, logits / self.temperature)
         hard = nn.functional.cross_entropy(logits, labels, label_smoothing=self.objective.smoothing, reduction="sum")

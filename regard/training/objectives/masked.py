@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
-from regard.training.objective import IGNORED, Asked, Batch, Column, Labelling
+from regard.training.objective import IGNORED, Asked, Batch, Ids, Labelling, read
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,20 +32,20 @@ class Masked(Labelling):
     def ask(self, batch: Batch) -> Asked:
         """The tokens at the places that were chosen."""
         given, labels = self.hide(batch["tokens"])
-        hidden = Batch({**batch.columns, "tokens": Column(given, batch["tokens"].lengths)})
-        return Asked(hidden.read, labels)
+        hidden = replace(batch, columns={**batch.columns, "tokens": Ids(given, batch["tokens"].rows)})
+        return Asked(lambda network: read(network, hidden), labels)
 
-    def hide(self, tokens: Column) -> tuple[Int[Tensor, " places"], Int[Tensor, " places"]]:
+    def hide(self, tokens: Ids) -> tuple[Int[Tensor, " places"], Int[Tensor, " places"]]:
         """What the network reads, and what it is to say where."""
-        values = tokens.values.cpu()
+        values = tokens.tokens.cpu()
         chosen, draw = self._choose(values, tokens), torch.rand(values.shape)
         anything = self.ordinary[torch.randint(len(self.ordinary), values.shape)]
         given = torch.where(chosen & (draw < 0.8), self.mask, values)
         given = torch.where(chosen & (draw >= 0.9), anything, given)
         labels = torch.where(chosen, values, IGNORED)
-        return given.to(tokens.values.device), labels.to(tokens.values.device)
+        return given.to(tokens.tokens.device), labels.to(tokens.tokens.device)
 
-    def _choose(self, values: Tensor, tokens: Column) -> Bool[Tensor, " places"]:
+    def _choose(self, values: Tensor, tokens: Ids) -> Bool[Tensor, " places"]:
         ordinary = ~torch.isin(values, torch.tensor(self.special))
         if self.continues is None:
             return (torch.rand(values.shape) < self.share) & ordinary

@@ -8,22 +8,22 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from regard.training.objective import Batch, Loss
+from regard.training.objective import Batch, Loss, read
 from regard.transformer.rows import Rows
 
 
 @dataclass(frozen=True, kw_only=True)
 class Span:
-    """Columns `tokens`, `start` and `end`: places in the row, both 0 where it holds no answer.
+    """Idss `tokens`, `start` and `end`: places in the row, both 0 where it holds no answer.
 
     Two softmaxes over each row's own tokens, one for the beginning and one for the end; a row's loss is their mean.
     """
 
     def loss(self, network: Any, batch: Batch) -> Loss:
         """The sum over the rows, and in how many both places were right."""
-        scores, rows = batch.read(network).logits, batch["tokens"].rows
-        begin, begin_right = _choice(scores[:, 0], rows, batch["start"].values)
-        end, end_right = _choice(scores[:, 1], rows, batch["end"].values)
+        scores, rows = read(network, batch).logits, batch["tokens"].rows
+        begin, begin_right = _choice(scores[:, 0], rows, batch["start"].tokens)
+        end, end_right = _choice(scores[:, 1], rows, batch["end"].tokens)
         right = {} if network.training else {"exact": int((begin_right & end_right).sum())}
         return Loss((begin + end) / 2, rows.batch, right)
 

@@ -6,12 +6,12 @@ from dataclasses import dataclass
 
 import torch
 
-from regard.training.objective import Asked, Batch, Column, Labelling
+from regard.training.objective import Asked, Batch, Ids, Labelling
 
 
 @dataclass(frozen=True, kw_only=True)
 class Translate(Labelling):
-    """Columns `source` and `target`. The decoder sees the target up to each place, and is to say what comes next.
+    """Idss `source` and `target`. The decoder sees the target up to each place, and is to say what comes next.
 
         decoder reads    <s>  ein  Mann
         and is to say    ein  Mann </s>
@@ -27,12 +27,12 @@ class Translate(Labelling):
         source, target = batch["source"], batch["target"]
         given = shift_right(target, self.start)
         return Asked(
-            lambda network: network(source.values, given, rows=source.rows, target_rows=target.rows), target.values
+            lambda network: network(source.tokens, given, rows=source.rows, target_rows=target.rows), target.tokens
         )
 
 
-def shift_right(target: Column, start: int) -> torch.Tensor:
+def shift_right(target: Ids, start: int) -> torch.Tensor:
     """What the decoder reads: each row without its last token, behind the start token."""
-    given = target.values.roll(1)
+    given = target.tokens.roll(1)
     given[target.rows.first] = start
     return given
