@@ -1,1 +1,1 @@
-"""From files to batches: readers, the encoded corpus, batches by tokens, and the doctor."""
+"""From files to batches: readers, the encoded corpus, batches by tokens, packing, windows, the doctor."""

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import gzip
+import io
 import lzma
+import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,7 +13,56 @@ from typing import Any, BinaryIO
 
 import zstandard
 
-OPENERS: dict[str, Callable[..., Any]] = {".gz": gzip.open, ".xz": lzma.open, ".zst": zstandard.open}
+
+class _ZstdBytes(io.RawIOBase):
+    """A .zst file's content. All its frames are read (`zstd -T0` and `cat` write several), and a file that ends in the
+    middle of one is an error: the library's own reader takes both for the end of the text.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.file = path.open("rb")
+        self.frame: Any = None
+        self.left = b""
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any, /) -> int:
+        """Fill the buffer with what comes next; 0 at the end."""
+        view = memoryview(buffer)
+        while not self.left:
+            given = self.file.read(CHUNK)
+            if not given:
+                if self.frame is not None:
+                    raise EOFError("it ends in the middle of a frame")
+                return 0
+            self.left = self._decompress(given)
+        count = min(len(view), len(self.left))
+        view[:count], self.left = self.left[:count], self.left[count:]
+        return count
+
+    def _decompress(self, given: bytes) -> bytes:
+        parts = []
+        while given:
+            frame = self.frame or zstandard.ZstdDecompressor().decompressobj()
+            parts.append(frame.decompress(given))
+            self.frame, given = (None, frame.unused_data) if frame.eof else (frame, b"")
+        return b"".join(parts)
+
+    def close(self) -> None:
+        self.file.close()
+        super().close()
+
+
+def _open_zstd(path: Path, mode: str) -> io.BufferedReader:
+    del mode
+    return io.BufferedReader(_ZstdBytes(path))
+
+
+CHUNK = 1 << 13
+"""Compressed bytes at a time: a file that swells thirty thousand times must not fill the memory."""
+BROKEN = (EOFError, gzip.BadGzipFile, zlib.error, lzma.LZMAError, zstandard.ZstdError)
+OPENERS: dict[str, Callable[..., Any]] = {".gz": gzip.open, ".xz": lzma.open, ".zst": _open_zstd}
 
 
 class DataError(ValueError):
@@ -31,7 +82,10 @@ def open_bytes(path: str | Path) -> Iterator[BinaryIO]:
     if not path.exists():
         raise DataError(path, None, "there is no such file")
     with OPENERS.get(path.suffix, open)(path, "rb") as stream:
-        yield stream
+        try:
+            yield stream
+        except BROKEN as error:
+            raise DataError(path, None, f"the archive is broken ({error}): make it again") from None
 
 
 def raw_lines(path: str | Path) -> Iterator[tuple[int, bytes]]:
@@ -41,14 +95,14 @@ def raw_lines(path: str | Path) -> Iterator[tuple[int, bytes]]:
         try:
             for number, line in enumerate(stream, 1):
                 yield number, line
-        except (EOFError, gzip.BadGzipFile, lzma.LZMAError, zstandard.ZstdError) as error:
+        except BROKEN as error:
             raise DataError(path, number + 1, f"the archive is broken ({error}): make it again") from None
 
 
 def lines(path: str | Path) -> Iterator[tuple[int, str]]:
     """Number (from 1) and text of each line, without its end. What is no UTF-8 is a `DataError` that says where."""
     for number, line in raw_lines(path):
-        yield number, decode(line, path, number).rstrip("\r\n")
+        yield number, decode(line, path, number).removesuffix("\n").removesuffix("\r")
 
 
 def decode(line: bytes, path: str | Path, number: int) -> str:

@@ -1,0 +1,1 @@
+"""From examples to numbers: one encoder for each kind of example."""

@@ -1,0 +1,16 @@
+"""Small files of each format."""
+
+import gzip
+import lzma
+
+import zstandard
+
+PACK = {"": bytes, ".gz": gzip.compress, ".xz": lzma.compress, ".zst": zstandard.ZstdCompressor().compress}
+
+
+def write(folder, name, text, ending=""):
+    """A file with this text, packed as its ending says."""
+    path = folder / f"{name}{ending}"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(PACK[ending](text.encode() if isinstance(text, str) else text))
+    return path
