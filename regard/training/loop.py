@@ -19,9 +19,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from regard.data.batches import Batch
 from regard.training import state, watch
 from regard.training.folder import Folder
-from regard.training.objective import Batch, Objective
+from regard.training.objective import Objective
 from regard.training.optimizer import Optimizers, freeze
 from regard.training.progress import Reporter
 from regard.training.schedule import factor

@@ -14,32 +14,10 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from regard.data.batches import Batch
+from regard.data.encoders.base import IGNORED
 from regard.transformer.rows import Rows
 from regard.transformer.scores import EachToken
-
-IGNORED = -100
-"""The label of a place that is not scored."""
-
-
-@dataclass(frozen=True)
-class Ids:
-    """One column of a batch: the tokens of all rows side by side, as networks take them."""
-
-    tokens: Tensor
-    rows: Rows
-
-
-@dataclass(frozen=True)
-class Batch:
-    """Some rows of a corpus."""
-
-    columns: Mapping[str, Ids]
-    indices: Any
-    epoch: int
-    step: int
-
-    def __getitem__(self, name: str) -> Ids:
-        return self.columns[name]
 
 
 def read(network: Any, batch: Batch) -> Any:

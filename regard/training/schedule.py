@@ -54,7 +54,7 @@ class InverseRoot(Part):
 class Noam(Part):
     """The paper's own (Vaswani et al. 2017, section 5.3): model_dim^-0.5 · min(step^-0.5, step · warmup^-1.5).
 
-    It is `InverseRoot` with a height that follows from the sizes; the optimizer's rate is one more factor (the paper's: 1).
+    It is `InverseRoot` with a height that follows from the sizes; the rate is one more factor (in the paper: 1).
     """
 
     kind: Literal["noam"] = "noam"

@@ -1,8 +1,8 @@
 """The exact state of a run: all that decides how it goes on.
 
-A state is a folder `checkpoints/step-00000500` with two files: `state.json` for numbers and
-`state.safetensors` for tensors. There is no pickle in it. It is written under another name, flushed to the disk, and renamed when it is whole, so
-whatever happens the last state that has its name is good.
+A state is a folder `checkpoints/step-00000500` with two files: `state.json` for numbers and `state.safetensors` for
+tensors. There is no pickle in it. It is written under another name, flushed to the disk, and renamed when it is whole,
+so whatever happens the last state that has its name is good.
 
 No generator's state is kept, because none is needed: before every batch torch's generator is seeded by a function of
 the run's seed and the batch's place (`seed_of`), so what is drawn does not depend on what was drawn before.

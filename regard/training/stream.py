@@ -8,7 +8,7 @@ from typing import Protocol
 
 import torch
 
-from regard.training.objective import Batch, Ids
+from regard.data.batches import Batch, Ids
 from regard.transformer.rows import Rows
 
 

@@ -6,20 +6,18 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from regard.training.objective import IGNORED, Asked, Batch, Ids, Labelling, read
+from regard.data.batches import Batch, Ids
+from regard.data.encoders.base import IGNORED
+from regard.training.objective import Asked, Labelling, read
 
 
 @dataclass(frozen=True, kw_only=True)
 class Causal(Labelling):
-    """A column `tokens`, its rows documents or pieces of them. Every token but a row's first is to be said.
-
-    A column `labels`, where there is one, says what is to be said at each place instead.
-    """
+    """A column `tokens`, its rows documents or pieces of them. Every token but a row's first is to be said."""
 
     def ask(self, batch: Batch) -> Asked:
         """Every token that has one before it."""
-        labels = batch["labels"].tokens if "labels" in batch.columns else next_tokens(batch["tokens"])
-        return Asked(lambda network: read(network, batch), labels)
+        return Asked(lambda network: read(network, batch), next_tokens(batch["tokens"]))
 
 
 def next_tokens(tokens: Ids) -> Tensor:

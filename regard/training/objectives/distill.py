@@ -9,7 +9,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from regard.training.objective import Batch, Labelling, Loss, answer
+from regard.data.batches import Batch
+from regard.training.objective import Labelling, Loss, answer
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,7 +9,9 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
-from regard.training.objective import IGNORED, Asked, Batch, Ids, Labelling, read
+from regard.data.batches import Batch, Ids
+from regard.data.encoders.base import IGNORED
+from regard.training.objective import Asked, Labelling, read
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,13 +8,14 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from regard.training.objective import Batch, Loss, read
+from regard.data.batches import Batch
+from regard.training.objective import Loss, read
 from regard.transformer.rows import Rows
 
 
 @dataclass(frozen=True, kw_only=True)
 class Span:
-    """Idss `tokens`, `start` and `end`: places in the row, both 0 where it holds no answer.
+    """Columns `tokens` and `answer`: the places in the row of the answer's first and last token.
 
     Two softmaxes over each row's own tokens, one for the beginning and one for the end; a row's loss is their mean.
     """
@@ -22,8 +23,9 @@ class Span:
     def loss(self, network: Any, batch: Batch) -> Loss:
         """The sum over the rows, and in how many both places were right."""
         scores, rows = read(network, batch).logits, batch["tokens"].rows
-        begin, begin_right = _choice(scores[:, 0], rows, batch["start"].tokens)
-        end, end_right = _choice(scores[:, 1], rows, batch["end"].tokens)
+        places = batch["answer"].tokens.view(-1, 2)
+        begin, begin_right = _choice(scores[:, 0], rows, places[:, 0])
+        end, end_right = _choice(scores[:, 1], rows, places[:, 1])
         right = {} if network.training else {"exact": int((begin_right & end_right).sum())}
         return Loss((begin + end) / 2, rows.batch, right)
 

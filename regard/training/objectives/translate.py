@@ -6,12 +6,13 @@ from dataclasses import dataclass
 
 import torch
 
-from regard.training.objective import Asked, Batch, Ids, Labelling
+from regard.data.batches import Batch, Ids
+from regard.training.objective import Asked, Labelling
 
 
 @dataclass(frozen=True, kw_only=True)
 class Translate(Labelling):
-    """Idss `source` and `target`. The decoder sees the target up to each place, and is to say what comes next.
+    """Columns `source` and `target`. The decoder sees the target up to each place, and is to say what comes next.
 
         decoder reads    <s>  ein  Mann
         and is to say    ein  Mann </s>
