@@ -6,7 +6,7 @@ import sys
 
 import typer
 
-from regard.cli import convert, demo, show
+from regard.cli import convert, demo, plot, recipes, show, train
 
 app = typer.Typer(
     name="regard",
