@@ -18,7 +18,7 @@ def train(
     resume: Annotated[bool, typer.Option("--resume", help="Go on with a run that was stopped.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be done, and stop.")] = False,
 ) -> None:
-    """Train what RECIPE describes. The best network so far is in the run's folder `best`, which every command accepts."""
+    """Train what RECIPE describes. The best network is in the folder `best` of the run."""
     from regard.training.recipe import RecipeError, read
 
     try:
