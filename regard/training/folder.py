@@ -40,6 +40,8 @@ class Folder:
             old.rename(self.best)
         shutil.rmtree(old, ignore_errors=True)
         shutil.rmtree(self.place / ".best.part", ignore_errors=True)
+        for half in self.place.glob(".*.part"):
+            half.unlink()
 
     def add(self, values: Mapping[str, Any]) -> None:
         """A line of metrics."""

@@ -55,18 +55,16 @@ def explain(error: ValidationError, whole: type[BaseModel], given: Found) -> str
         place, models = _walk(found["loc"], whole)
         where = given.where(place[:-1] if found["type"] == "missing" else place)
         key = ".".join(map(str, place))
-        lines.append(f"{where}: {f'{key}: ' if key else ''}{_said(found, place, models)}")
+        lines.append(f"{where}: {f'{key}: ' if key else ''}{_said(found, place, models, whole)}")
     return "\n".join(dict.fromkeys(lines))
 
 
-def _said(found: Mapping[str, Any], place: Place, models: Sequence[type[BaseModel]]) -> str:
+def _said(found: Mapping[str, Any], place: Place, models: Sequence[type[BaseModel]], whole: type[BaseModel]) -> str:
     known = [name for model in models for name in model.model_fields]
     value = found["input"]
     match found["type"]:
         case "extra_forbidden":
-            near = difflib.get_close_matches(str(place[-1]), known, 1, 0.5)
-            hint = f"did you mean {near[0]!r}?" if near else f"known are {', '.join(dict.fromkeys(known))}"
-            return f"there is no such key; {hint}"
+            return f"there is no such key; {_nearest(str(place[-1]), known, whole)}"
         case "missing":
             return f"is missing{_about(place, models)}"
         case "union_tag_not_found" | "union_tag_invalid":
@@ -82,6 +80,21 @@ def _said(found: Mapping[str, Any], place: Place, models: Sequence[type[BaseMode
         case "value_error":
             return str(found["ctx"]["error"])
     return f"expected {_expected(found)}, found {value!r}"
+
+
+def _nearest(key: str, known: Sequence[str], whole: type[BaseModel]) -> str:
+    """The nearest key of the same table, or else of another one."""
+    if near := difflib.get_close_matches(key, known, 1):
+        return f"did you mean {near[0]!r}?"
+    elsewhere = {
+        name: f"{section}.{name}"
+        for section, field in whole.model_fields.items()
+        for part in _models(field.annotation)
+        for name in part.model_fields
+    }
+    if near := difflib.get_close_matches(key, elsewhere, 1):
+        return f"did you mean {elsewhere[near[0]]!r}?"
+    return f"known are {', '.join(dict.fromkeys(known))}"
 
 
 def _expected(found: Mapping[str, Any]) -> str:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from regard.checkpoint.load import load
 from regard.training import recipe
-from regard.training.build import Known, design_of
+from regard.training.build import Known, design_of, width
 from regard.training.optimizer import Adafactor, AdamW, Muon
 from regard.training.recipe import Load, NewTokenizer, OldTokenizer, Recipe
 from regard.transformer import config
@@ -38,18 +38,18 @@ def memory(chosen: Recipe, design: config.Network) -> tuple[int, int]:
     parameters, plan = count(design), chosen.training
     copies = {AdamW: 2.0, Muon: 1.2, Adafactor: 0.02}[type(plan.optimizer)]
     fixed = 4 * parameters * (2 + copies + (1 if plan.ema else 0))
-    values = sum(_kept(stack, design, plan.recompute) for stack in _stacks(design))
+    values = sum([_kept(stack, width(design), plan.recompute) for stack in _stacks(design)])
     vocabulary = getattr(getattr(design, "head", None), "vocabulary", 0)
     return int(fixed), int(4 * plan.tokens * (values + 3 * vocabulary))
 
 
-def _kept(stack: config.Stack, design: config.SingleNetwork, recompute: bool) -> int:
+def _kept(stack: config.Stack, model_dim: int, recompute: bool) -> int:
     """Numbers that are kept for each token until the way back."""
     block = stack.blocks[0]
     attentions = 1 if block.cross_attention is None else 2
-    inside = 2 * getattr(block.feedforward, "inner_dim", 4 * design.model_dim)
-    one = attentions * 8 * design.model_dim + 4 * design.model_dim + inside + inside // 2
-    return stack.layers * design.model_dim + one if recompute else stack.layers * one
+    inside = block.feedforward.dim * (5 if isinstance(block.feedforward, config.Gated) else 3)
+    one = (8 * attentions + 4) * model_dim + inside
+    return stack.layers * model_dim + one if recompute else stack.layers * one
 
 
 def _stacks(design: config.Network) -> list[config.Stack]:

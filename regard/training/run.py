@@ -93,8 +93,8 @@ def train(
             _go_on(loop, place, talk.say)
         if not loop.progress.finished:
             loop.run()
-        _finish(loop)
-    talk.say(f"done: the best network (step {loop.progress.best_step}) is in {place.best}")
+        best = _finish(loop)
+    talk.say(f"done: the best network ({best}) is in {place.best}")
     return place.best
 
 
@@ -184,14 +184,15 @@ def _go_on(loop: Loop, place: Folder, talk: Callable[[str], None]) -> None:
     talk("there is no state to go on from: the run begins")
 
 
-def _finish(loop: Loop) -> None:
-    """Try the mean of several states, where the recipe asks for it; it is the best network if it does best.
+def _finish(loop: Loop) -> str:
+    """Try the mean of several states, where the recipe asks for it; it is the best network if it does best. Says which is.
 
     Nothing of this is in a state: a run that ends in the middle of it does it again.
     """
     steps = loop.chosen(list(state.saved(loop.folder.states)))
+    last = f"step {loop.progress.best_step}"
     if not steps:
-        return
+        return last
     loop.folder.rewind(loop.progress.metrics)
     parameters = dict(loop.network.named_parameters())
     places = state.saved(loop.folder.states)
@@ -202,6 +203,7 @@ def _finish(loop: Loop) -> None:
             better = loop.plan.better(value, loop.progress.best)
         if better:
             loop.folder.replace_best(loop.write)
+    return f"the mean of steps {', '.join(map(str, steps))}" if better else last
 
 
 @contextmanager
