@@ -6,7 +6,7 @@ import sys
 
 import typer
 
-from regard.cli import convert, demo, show
+from regard.cli import convert, demo, plot, recipes, show, train
 
 app = typer.Typer(
     name="regard",
@@ -19,6 +19,9 @@ app = typer.Typer(
 app.command("demo")(demo.demo)
 app.command("show")(show.show)
 app.command("convert")(convert.convert)
+app.command("recipes")(recipes.recipes)
+app.command("train")(train.train)
+app.command("plot")(plot.plot)
 
 
 def main() -> None:

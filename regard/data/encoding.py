@@ -18,14 +18,15 @@ from pathlib import Path
 
 import numpy as np
 
-from regard.checkpoint.files import write_json
 from regard.data import cache
 from regard.data.corpus import ABOUT, VERSION, Corpus
-from regard.data.encoders.base import Chunk, Encoder
+from regard.data.encoders.base import ORIGIN, Chunk, Encoder
 from regard.data.example import Example, Labelled, Pair, Plain, Question
+from regard.data.ragged import Ragged
 from regard.data.source import Source, Stamp, stamps_to_json
 from regard.data.windows import Cuts
 from regard.text.files import DataError
+from regard.text.folder import write_files
 
 EXAMPLES, CHARACTERS = 4096, 1_000_000
 """A chunk is full when it has so many of either."""
@@ -69,10 +70,13 @@ def _key(source: Source, encoder: Encoder, stamps: Mapping[str, Stamp]) -> str:
 
 def _note(corpus: Corpus, stamps: Mapping[str, Stamp]) -> None:
     """Files with a new date and the old content: remember the date, so that they are not read through next time."""
-    path = corpus.folder / ABOUT
-    about = json.loads(path.read_text(encoding="utf-8"))
+    about = json.loads((corpus.folder / ABOUT).read_text(encoding="utf-8"))
     with suppress(OSError):  # a cache that cannot be written to can still be read
-        write_json(path, {**about, "files": stamps_to_json(stamps)})
+        _write_about(corpus.folder, {**about, "files": stamps_to_json(stamps)})
+
+
+def _write_about(folder: Path, about: Mapping[str, object]) -> None:
+    write_files(folder, {ABOUT: json.dumps(about, indent=1).encode()})
 
 
 def _make(
@@ -90,7 +94,7 @@ def _make(
     for name, now in source.stamps(stamps).items():
         if now != stamps.get(name):
             raise DataError(name, None, "the file was changed while it was read: encode it again")
-    write_json(making / ABOUT, {**about, "files": stamps_to_json(stamps)})
+    _write_about(making, {**about, "files": stamps_to_json(stamps)})
     cache.publish(folder, key)
 
 
@@ -158,13 +162,17 @@ class _Writer:
 
     def write(self, examples: int, chunk: Chunk) -> None:
         """One chunk more."""
-        for name, ragged in chunk.columns.items():
+        columns = dict(chunk.columns)
+        if ORIGIN in self.columns:
+            origin = np.array(chunk.origin, np.int64) + self.examples
+            columns[ORIGIN] = Ragged(origin, np.ones(len(origin), np.int32))
+        for name, ragged in columns.items():
             ragged.values.astype(self.columns[name], copy=False).tofile(self.values[name])
             ends = self.ends[name] + np.cumsum(ragged.lengths, dtype=np.int64)
             ends.tofile(self.offsets[name])
             self.ends[name] += int(ragged.lengths.sum())
         self.examples += examples
-        self.rows += len(next(iter(chunk.columns.values())).lengths)
+        self.rows += len(next(iter(columns.values())).lengths)
         self.cuts += chunk.cuts
 
     def about(self) -> dict[str, object]:

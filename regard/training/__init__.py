@@ -1,1 +1,1 @@
-"""From data to a trained network: objective, loop, optimizer, schedule, exact state, averaging."""
+"""From a recipe to a trained network: objectives, optimisers, schedules, the loop, its exact state."""

@@ -15,6 +15,9 @@ from regard.text.files import DataError
 from regard.text.tokenizer import Tokenizer
 
 Columns = Mapping[str, np.dtype[Any]]
+INTEGER = np.dtype(np.int32)
+ORIGIN = "example"
+"""The column that says which example of the corpus a row is of. The writer fills it, as it alone knows the number."""
 IGNORED = -100
 """The label of a token that is not to be learnt, as torch's loss functions have it."""
 
@@ -25,6 +28,8 @@ class Chunk:
 
     columns: Mapping[str, Ragged]
     cuts: Cuts
+    origin: Sequence[int] = ()
+    """Which of these examples each row is of, where an encoder has the column `example`."""
 
 
 @runtime_checkable

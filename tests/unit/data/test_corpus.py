@@ -29,6 +29,7 @@ WORDS = words("a", "b", "c", "d")
 @pytest.fixture(autouse=True)
 def small_chunks(monkeypatch):
     monkeypatch.setattr(encoding, "EXAMPLES", 7)
+    monkeypatch.setattr(os, "fsync", lambda handle: None)  # processes are killed in another file, and power is not cut
 
 
 class Counted:
