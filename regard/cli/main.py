@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import sys
 
 import typer
 
-from regard.cli import convert, demo, show
+from regard.cli import convert, demo, generate, show, translate
 
 app = typer.Typer(
     name="regard",
@@ -17,6 +18,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.command("demo")(demo.demo)
+app.command("translate")(translate.translate)
+app.command("generate")(generate.generate)
 app.command("show")(show.show)
 app.command("convert")(convert.convert)
 
@@ -25,6 +28,8 @@ def main() -> None:
     """Run a command. 0: done, 1: the work failed, 2: the call was wrong."""
     try:
         app()
+    except BrokenPipeError:  # whoever read our output has read enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except (ValueError, OSError) as error:
         sys.stderr.write(f"error: {error}\n")
         sys.exit(1)

@@ -1,7 +1,7 @@
 """How a published model is meant to write: its start and end tokens, and the settings that came with it.
 
-They stand in `generation_config.json` and, in older folders, in `config.json`. A maximum length that stands there is not
-taken over: a text ends where it ends, or where the network can write no further, and the result says which.
+They stand in `generation_config.json` and, in older folders, in `config.json`. A maximum length that stands there is
+not taken over: a text ends where it ends, or where the network can write no further, and the result says which.
 """
 
 from __future__ import annotations
@@ -37,6 +37,7 @@ class Habits:
     length_penalty: float
     until: Until
     min_length: int
+    """How many tokens are written at least. (Published figures count the start token, this one does not.)"""
     no_repeat: int
     repetition_penalty: float
     prefixes: Mapping[str, str]
@@ -54,7 +55,7 @@ class Habits:
         if self.min_length:
             rules.append(MinLength(self.min_length, self.end))
         if self.begin is not None:
-            rules.append(Begin(self.begin))
+            rules.append(Begin((self.begin,)))
         if self.last is not None:
             rules.append(EndAtLimit(self.last))
         return rules
@@ -84,7 +85,7 @@ def read(folder: str | Path | None, tokenizer: Tokenizer) -> Habits:
         beam=said.get("num_beams") or 1,
         length_penalty=_first(said.get("length_penalty"), 1.0),
         until=Until(_first(said.get("early_stopping"), False)),
-        min_length=_first(said.get("min_new_tokens"), 0),
+        min_length=_first(said.get("min_new_tokens"), max(0, _first(said.get("min_length"), 0) - 1)),
         no_repeat=_first(said.get("no_repeat_ngram_size"), 0),
         repetition_penalty=_first(said.get("repetition_penalty"), 1.0),
         prefixes={task: values["prefix"] for task, values in tasks.items() if "prefix" in (values or {})},
