@@ -7,7 +7,7 @@ order, `spread` each over several places, `add` the rows of another reading. Onl
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol, TypeVar
+from typing import Protocol, TypeVar, runtime_checkable
 
 import torch
 from jaxtyping import Float, Int
@@ -26,6 +26,7 @@ Logits = Float[Tensor, "rows vocabulary"]
 AnyReading = TypeVar("AnyReading", bound="Reading")
 
 
+@runtime_checkable
 class Reading(Protocol):
     """What has been read."""
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Float, Int
@@ -36,6 +36,7 @@ class Terms:
     """How many end tokens there are."""
 
 
+@runtime_checkable
 class State(Protocol):
     """One text under search."""
 
@@ -55,6 +56,7 @@ class State(Protocol):
         """The written tokens that can no longer change."""
 
 
+@runtime_checkable
 class Search(Protocol):
     """How continuations are looked for."""
 
