@@ -64,6 +64,7 @@ class Model:
             model.translate(["A man rides a horse."])[0].text
             model.translate(texts, beam=5, n_best=3)          # [0].alternatives has the second and third best
             model.translate(texts, prefix="summarize: ")      # T5
+            model.translate(texts, source_language="en", target_language="ro")      # mBART, T5
 
         What is left out is as the model's authors publish it. Nothing is cut silently: `stopped` and `truncated` tell.
         """
@@ -96,6 +97,7 @@ class Model:
         no_repeat: int | None = None,
         limit: int | None = None,
         stop: Sequence[str] = (),
+        end_loops: bool = False,
         control: str | None = None,
     ) -> list[Written]:
         """Continue texts.
@@ -103,8 +105,8 @@ class Model:
             model.generate("Once upon a time")[0].text                                  # the likeliest tokens
             model.generate("Once upon a time", chance=Chance(seed=1, temperature=0.8))  # by chance
 
-        `text` is the continuation alone. It ends where the model ends it, where `stop` is written, where it goes in
-        circles, or at the limit; `stopped` says which.
+        `text` is the continuation alone. It ends where the model ends it, where a text of `stop` is written, where it
+        goes in circles (with `end_loops`), or at the limit; `stopped` says which.
         """
         wish = generating.Wish(
             chance=chance,
@@ -115,6 +117,7 @@ class Model:
             no_repeat=no_repeat,
             limit=limit,
             stop=tuple(stop),
+            end_loops=end_loops,
             control=control,
         )
         return list(self.generator(wish).generate([prompts] if isinstance(prompts, str) else prompts))

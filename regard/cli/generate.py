@@ -22,40 +22,46 @@ def generate(
     repetition_penalty: Annotated[
         float | None, typer.Option(help="Above 1: what was written becomes less likely.")
     ] = None,
-    no_repeat: Annotated[int | None, typer.Option(min=1, help="No so many tokens twice in a text.")] = None,
+    no_repeat: Annotated[int | None, typer.Option(min=1, help="No row of so many tokens comes twice.")] = None,
     limit: Annotated[int | None, typer.Option(min=1, help="Tokens at most. [as the network allows]")] = None,
     stop: Annotated[list[str] | None, typer.Option(help="A text that ends the text; may be given again.")] = None,
+    end_loops: Annotated[bool, typer.Option("--end-loops", help="End a text that goes in circles.")] = False,
     control: Annotated[str | None, typer.Option(help="A control code (CTRL).")] = None,
     stream: Annotated[bool, typer.Option("--stream", help="Show the text as it is written.")] = False,
     as_json: Annotated[
         bool, typer.Option("--json", help="One JSON object a line: scores, tokens, why it stopped.")
     ] = False,
 ) -> None:
-    """Continue PROMPT with MODEL. One line in, one line out: a line break in a result is written as \\n."""
-    from regard.cli.writing import Inputs, show, show_stream
+    """Continue PROMPT with MODEL: one line in, one line out, in order.
+
+    The prompt itself is not repeated. Where there are several, a line break in a result is written as \\n.
+    """
+    from regard.cli.writing import Inputs, asking, opened, show, show_streams
 
     if not sample and (temperature != 1 or top_k is not None or top_p is not None or min_p is not None):
         raise typer.BadParameter("--temperature, --top-k, --top-p and --min-p draw by chance: add --sample")
-    inputs = Inputs(prompt)
-    import regard.model
+    if stream and n_best > 1:
+        raise typer.BadParameter("--stream shows one text as it is written: leave --n-best out")
+    inputs, ready = Inputs(prompt), opened(model)
     from regard.tasks.generate import Chance, Wish
 
-    chance = Chance(seed=seed, temperature=temperature, top_k=top_k, top_p=top_p, min_p=min_p) if sample else None
-    generator = regard.model.load(model).generator(
-        Wish(
-            chance=chance,
-            beam=beam,
-            n_best=n_best,
-            length_penalty=length_penalty,
-            repetition_penalty=repetition_penalty,
-            no_repeat=no_repeat,
-            limit=limit,
-            stop=tuple(stop or ()),
-            control=control,
+    with asking():
+        chance = Chance(seed=seed, temperature=temperature, top_k=top_k, top_p=top_p, min_p=min_p)
+        generator = ready.generator(
+            Wish(
+                chance=chance if sample else None,
+                beam=beam,
+                n_best=n_best,
+                length_penalty=length_penalty,
+                repetition_penalty=repetition_penalty,
+                no_repeat=no_repeat,
+                limit=limit,
+                stop=tuple(stop or ()),
+                end_loops=end_loops,
+                control=control,
+            )
         )
-    )
     if stream:
-        for line in inputs:
-            show_stream(generator.stream(line), as_json)
+        show_streams(map(generator.stream, inputs), inputs.single, as_json)
     else:
-        show(generator.generate(inputs), inputs, as_json)
+        show(generator.generate(inputs, window=inputs.window), inputs, as_json)

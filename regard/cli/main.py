@@ -23,16 +23,23 @@ app.command("generate")(generate.generate)
 app.command("show")(show.show)
 app.command("convert")(convert.convert)
 
+INTERRUPTED = 130
+
 
 def main() -> None:
-    """Run a command. 0: done, 1: the work failed, 2: the call was wrong."""
+    """Run a command. 0: done, 1: the work failed, 2: the call was wrong, 130: stopped by an interrupt.
+
+    Typer turns a closed pipe and an interrupt into exit codes of its own; they are given their meaning here.
+    """
     try:
         app()
-    except BrokenPipeError:  # whoever read our output has read enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except SystemExit as end:
+        if isinstance(end.__context__, BrokenPipeError):  # whoever read our output has read enough
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            sys.exit(0)
+        if end.code == INTERRUPTED:
+            sys.stderr.write("stopped\n")
+        raise
     except (ValueError, OSError) as error:
         sys.stderr.write(f"error: {error}\n")
         sys.exit(1)
-    except KeyboardInterrupt:
-        sys.stderr.write("stopped\n")
-        sys.exit(130)

@@ -12,7 +12,9 @@ def translate(
     text: Annotated[str | None, typer.Argument(help="A text, a file with one text a line, or - (the default).")] = None,
     source_language: Annotated[str | None, typer.Option("--from", help="The language of the texts.")] = None,
     target_language: Annotated[str | None, typer.Option("--to", help="The language to translate to.")] = None,
-    prefix: Annotated[str | None, typer.Option(help='What stands before every text (T5: "summarize: ").')] = None,
+    prefix: Annotated[
+        str | None, typer.Option(help='What stands before every text, in full or by its name (T5: "summarize: ").')
+    ] = None,
     beam: Annotated[int | None, typer.Option(min=1, help="Beams; 1 is greedy. [the model's own, or 1]")] = None,
     n_best: Annotated[int, typer.Option(min=1, help="Results for each text, best first, with scores.")] = 1,
     length_penalty: Annotated[float | None, typer.Option(help="Above 1, longer results are preferred.")] = None,
@@ -24,28 +26,35 @@ def translate(
         bool, typer.Option("--json", help="One JSON object a line: scores, tokens, why it stopped.")
     ] = False,
 ) -> None:
-    """Translate TEXT with MODEL: one line in, one line out, in order."""
-    from regard.cli.writing import Inputs, show, show_stream
+    """Translate TEXT with MODEL: one line in, one line out, in order.
 
-    inputs = Inputs(text)
-    import regard.model
+    Models that know several languages or tasks are told which with --from, --to or --prefix; if it is left out, the
+    error lists what the model knows.
+    """
+    from regard.cli.writing import Inputs, asking, opened, show, show_streams
+
+    if alignment and not as_json:
+        raise typer.BadParameter("--alignment is a part of the JSON: add --json")
+    if stream and n_best > 1:
+        raise typer.BadParameter("--stream shows one text as it is written: leave --n-best out")
+    inputs, ready = Inputs(text), opened(model)
     from regard.tasks.translate import Wish
 
-    translator = regard.model.load(model).translator(
-        Wish(
-            source_language=source_language,
-            target_language=target_language,
-            prefix=prefix,
-            beam=beam,
-            n_best=n_best,
-            length_penalty=length_penalty,
-            limit=limit,
-            begin=begin,
-            alignment=alignment,
+    with asking():
+        translator = ready.translator(
+            Wish(
+                source_language=source_language,
+                target_language=target_language,
+                prefix=prefix,
+                beam=beam,
+                n_best=n_best,
+                length_penalty=length_penalty,
+                limit=limit,
+                begin=begin,
+                alignment=alignment,
+            )
         )
-    )
     if stream:
-        for line in inputs:
-            show_stream(translator.stream(line), as_json)
+        show_streams(map(translator.stream, inputs), inputs.single, as_json)
     else:
-        show(translator.translate(inputs), inputs, as_json)
+        show(translator.translate(inputs, window=inputs.window), inputs, as_json)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import re
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -12,6 +14,7 @@ from typing import TYPE_CHECKING
 import typer
 
 if TYPE_CHECKING:
+    from regard.model import Model
     from regard.tasks.written import Written
 
 
@@ -21,78 +24,145 @@ class Inputs:
     def __init__(self, given: str | None) -> None:
         if given is None and sys.stdin.isatty():
             raise typer.BadParameter("give a text, a file, or - for standard input")
-        self.single = given is not None and given != "-" and not Path(given).is_file()
-        self.given = given
-        self.total = self._count() if not self.single and given not in (None, "-") else None
+        self.given = "-" if given is None else given
+        if self.given != "-" and os.path.isdir(self.given):  # noqa: PTH112 (Path minds names that are too long for a file)
+            raise typer.BadParameter(f"{given} is a folder: give a text, or a file with one text a line")
+        self.single = self.given != "-" and not os.path.exists(self.given)  # noqa: PTH110
+        if self.single and re.fullmatch(r"\S+\.[a-z]{2,5}", self.given):
+            sys.stderr.write(f"note: there is no file {given}, so it is taken for the text\n")
 
-    def _count(self) -> int:
+    @property
+    def window(self) -> int:
+        """How many texts may be read ahead: of what somebody is typing, none."""
+        return 1 if self.given == "-" and sys.stdin.isatty() else 512
+
+    def total(self) -> int | None:
+        """The number of lines, where it can be known."""
         from regard.text.files import raw_lines
 
-        return sum(1 for _ in raw_lines(str(self.given)))
+        return sum(1 for _ in raw_lines(self.given)) if Path(self.given).is_file() else None
 
     def __iter__(self) -> Iterator[str]:
         from regard.text.files import decode, lines
 
         if self.single:
-            yield str(self.given)
-        elif self.given in (None, "-"):
+            yield self.given
+        elif self.given == "-":
             for number, line in enumerate(sys.stdin.buffer, 1):
                 yield decode(line, "standard input", number).rstrip("\r\n")
         else:
-            for _, line in lines(str(self.given)):
+            for _, line in lines(self.given):
                 yield line
+
+
+def opened(folder: str) -> Model:
+    """The model, with all that writing needs of its folder. Half-precision weights are computed with in float32: on a
+    CPU that is quicker, and exact enough that company changes no text."""
+    import torch
+
+    import regard.model
+
+    model = regard.model.load(folder)
+    if next(model.network.parameters()).dtype in (torch.float16, torch.bfloat16):
+        model.network.float()
+    _ = model.tokenizer, model.habits  # what is wrong with these files is said now
+    return model
+
+
+@contextmanager
+def asking() -> Iterator[None]:
+    """What the model cannot be asked for is a wrong call, not work that failed."""
+    try:
+        yield
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from None
 
 
 def show(results: Iterable[Written], inputs: Inputs, as_json: bool) -> None:
     """Write results to standard output, one line each, and what was cut or unfinished to standard error."""
-    cut = unfinished = done = 0
-    with _progress(inputs.total) as advance:
+    remarks = Remarks()
+    with _progress(inputs) as advance:
         for result in results:
             for line in _lines(result, inputs.single, as_json):
                 sys.stdout.write(line + "\n")
-            done += 1
-            cut += result.truncated > 0
-            unfinished += result.stopped == "length"
-            if inputs.total is None:
+            if inputs.given == "-":  # somebody may be waiting for it
                 sys.stdout.flush()
+            remarks.add(result)
             advance()
-    sys.stdout.flush()
-    if cut:
-        sys.stderr.write(f"note: {cut} of {done} texts were too long for the network and were cut\n")
-    if unfinished:
-        sys.stderr.write(f"note: {unfinished} of {done} results were still unfinished at the limit of tokens\n")
+    remarks.tell()
+
+
+def show_streams(streams: Iterable[Iterable[str | Written]], single: bool, as_json: bool) -> None:
+    """Write texts as they come; as JSON, one object for each piece and one for the whole."""
+    remarks = Remarks()
+    for event in (event for stream in streams for event in stream):
+        if not isinstance(event, str):
+            remarks.add(event)
+            sys.stdout.write((_json(event.as_json()) if as_json else "") + "\n")
+        elif event:
+            sys.stdout.write(_json({"piece": event}) + "\n" if as_json else _on_a_line(event, single))
+        sys.stdout.flush()
+    remarks.tell()
 
 
 def _lines(result: Written, single: bool, as_json: bool) -> Iterator[str]:
     if as_json:
-        yield json.dumps(result.as_json(), ensure_ascii=False)
+        yield _json(result.as_json())
         return
     for one in (result, *result.alternatives):
-        text = (
-            one.text
-            if single
-            else one.text.replace("\\", "\\\\").replace("\n", "\\n")
-            if "\n" in one.text
-            else one.text
-        )
+        text = _on_a_line(one.text, single)
         yield f"{one.score:.4f}\t{text}" if result.alternatives else text
 
 
-def show_stream(events: Iterable[str | Written], as_json: bool) -> None:
-    """Write a text as it comes; as JSON, one object for each piece and one for the whole."""
-    for event in events:
-        if not isinstance(event, str):
-            last = json.dumps(event.as_json(), ensure_ascii=False) if as_json else ""
-            sys.stdout.write(last + "\n")
-        elif event:
-            sys.stdout.write(json.dumps({"piece": event}, ensure_ascii=False) + "\n" if as_json else event)
-        sys.stdout.flush()
+def _on_a_line(text: str, single: bool) -> str:
+    """A text that shares its place with others has no line breaks; a text by itself is as it is."""
+    return text if single else text.replace("\n", "\\n").replace("\r", "\\r")
+
+
+def _json(values: object) -> str:
+    return json.dumps(values, ensure_ascii=False)
+
+
+class Remarks:
+    """What has to be said of some results: nothing is cut silently."""
+
+    def __init__(self) -> None:
+        self.done = self.cut = self.lost = self.split = self.unfinished = self.stuck = 0
+        self.limits: list[int] = []
+
+    def add(self, result: Written) -> None:
+        """Look at one more."""
+        self.done += 1
+        self.cut += result.truncated > 0
+        self.lost += result.truncated
+        self.split += result.pieces > 1
+        self.stuck += result.stopped == "stuck"
+        if result.stopped == "length":
+            self.unfinished += 1
+            self.limits = [min([*self.limits, result.limit]), max([*self.limits, result.limit])]
+
+    def tell(self) -> None:
+        """Say it on standard error."""
+        if self.split:
+            self._note(self.split, "too long for the network in one: written in pieces of whole sentences")
+        if self.cut:
+            self._note(self.cut, f"too long for the network: cut by {self.lost} tokens of the input in all")
+        if self.unfinished:
+            low, high = self.limits
+            limit = f"the limit of {high}" if low == high else f"their limits of {low} to {high}"
+            self._note(self.unfinished, f"still unfinished at {limit} tokens (--limit)")
+        if self.stuck:
+            self._note(self.stuck, "ended because the rules left no token to write")
+
+    def _note(self, count: int, said: str) -> None:
+        sys.stderr.write(f"note: {count} of {self.done} {said}\n")
 
 
 @contextmanager
-def _progress(total: int | None) -> Iterator[Callable[[], None]]:
+def _progress(inputs: Inputs) -> Iterator[Callable[[], None]]:
     """A bar on standard error for files, where somebody is looking; a function that moves it on."""
-    if total is None or not sys.stderr.isatty():
+    total = inputs.total() if sys.stderr.isatty() else None
+    if total is None:
         yield lambda: None
         return
     from rich.console import Console

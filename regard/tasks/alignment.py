@@ -9,8 +9,10 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-Span = tuple[int, int]
-"""First character and end."""
+from regard.tasks.sentences import Span
+
+Pairs = tuple[tuple[int, int], ...]
+"""Word numbers, source and target, from 0."""
 
 
 def words(text: str) -> list[Span]:
@@ -40,19 +42,17 @@ def align(
     source: str,
     target_spans: Sequence[Span],
     target: str,
-) -> list[tuple[int, int]]:
+) -> Pairs:
     """Pairs of word numbers, source and target: each target word with the source word that it looked at most.
 
-    A word looks at another with the mean of its tokens, at all tokens of the other. Tokens that are no text (an end
-    token, where much of the attention goes) are left out.
+    A word looks at another with all its tokens, at all tokens of the other. Tokens that are no text (an end token,
+    where much of the attention goes) are left out.
     """
     source_words, target_words = words(source), words(target)
     seen = torch.zeros(len(target_words), len(source_words), dtype=torch.float64)
     columns = owners(source_spans, source_words)
-    for line, word in zip(looked, owners(target_spans, target_words), strict=True):
-        for share, column in zip(line.tolist(), columns, strict=True):
+    for line, word in zip(looked.tolist(), owners(target_spans, target_words), strict=True):
+        for share, column in zip(line, columns, strict=True):
             if word is not None and column is not None:
                 seen[word, column] += share
-    if not len(source_words):
-        return []
-    return [(int(row.argmax()), number) for number, row in enumerate(seen) if bool(row.any())]
+    return tuple((int(row.argmax()), number) for number, row in enumerate(seen) if bool(row.any()))

@@ -5,23 +5,22 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 
 from torch import nn
 
-from regard.generation.given import Given, TooLong
+from regard.generation.given import Given, rooms
 from regard.generation.result import Result
 from regard.generation.rules import MinP, Rule, Temperature, TopK, TopP
-from regard.generation.run import AtOnce, Wrote, generate, stream
+from regard.generation.run import WINDOW, AtOnce, Wrote, generate, stream
 from regard.generation.search import Sample, Search
 from regard.generation.settings import Settings
 from regard.generation.stop import Repeat, Stop, Text
 from regard.tasks.habits import Habits
-from regard.tasks.written import Unfolding, Written, batched, written
+from regard.tasks.written import Reader, Unfolding, Written
 from regard.text.tokenizer import Tokenizer
-from regard.transformer.network import DecoderOnly
+from regard.transformer.network import DecoderOnly, EncoderDecoder
 from regard.transformer.two_stream import TwoStream
-
-READ_AHEAD = 256
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,17 +62,25 @@ class Wish:
     """How many tokens may be written at most."""
     stop: tuple[str, ...] = ()
     """Texts that end a text when they are written; they stay in it."""
-    repeat: bool = True
+    end_loops: bool = False
     """Whether a text ends when it goes in circles: the same eight tokens or fewer, four times."""
     control: str | None = None
     """A control code by name (CTRL)."""
     rows: int = 16
+    """How many rows are written at once."""
 
     def __post_init__(self) -> None:
         if self.chance is not None and self.beam is not None:
             raise ValueError("a text is written by chance or by beam search, not by both")
-        if self.n_best < 1:
-            raise ValueError(f"the number of results must be 1 or more, found {self.n_best}")
+
+
+@dataclass(frozen=True)
+class Prompt:
+    """A prompt as the network reads it."""
+
+    tokens: list[int]
+    cut: int
+    """How many tokens it lost because they did not fit."""
 
 
 class Generator:
@@ -81,12 +88,13 @@ class Generator:
 
     def __init__(self, network: nn.Module, tokenizer: Tokenizer, habits: Habits, wish: Wish) -> None:
         if not isinstance(network, DecoderOnly | TwoStream):
-            raise ValueError("only a network with a decoder alone continues texts; try `translate` with this one")
-        self.network, self.tokenizer, self.wish = network, tokenizer, wish
-        if tokenizer.controls and wish.control is None:
-            known = ", ".join(sorted(tokenizer.controls))
-            raise ValueError(f"this model has to be told what to write by a control code; it knows {known}")
-        self.begin = tokenizer.special.begin if tokenizer.special.begin is not None else habits.start
+            also = "; `translate` writes with this one" if isinstance(network, EncoderDecoder) else ""
+            raise ValueError(f"only a network with a decoder alone continues texts{also}")
+        self.network, self.tokenizer, self.wish, self.reader = network, tokenizer, wish, Reader(tokenizer)
+        tokenizer.encode("", control=wish.control)  # a control code that is not known is refused now
+        self.first = habits.first
+        _, room = rooms(network)
+        self.room = room.learnt or (room.meant if wish.limit is None else None)
         if wish.repetition_penalty is not None:
             habits = replace(habits, repetition_penalty=wish.repetition_penalty)
         if wish.no_repeat is not None:
@@ -94,10 +102,9 @@ class Generator:
         self.settings = Settings(
             search=self._search(habits),
             end=habits.end,
-            rules=[*habits.rules(), *(wish.chance.rules() if wish.chance else [])],
+            rules=[*habits.rules(wish.limit), *(wish.chance.rules() if wish.chance else [])],
             stop=self._stops(),
             limit=wish.limit,
-            too_long=TooLong.CUT,
         )
         self.at_once = AtOnce(rows=max(wish.rows, self.settings.search.size))
 
@@ -107,58 +114,62 @@ class Generator:
         return habits.search(self.wish.beam, self.wish.n_best, self.wish.length_penalty)
 
     def _stops(self) -> list[Stop]:
-        stops: list[Stop] = [Text(self.wish.stop, self.tokenizer.decode)] if self.wish.stop else []
-        return [*stops, Repeat()] if self.wish.repeat else stops
+        stops: list[Stop] = [Text(self.wish.stop, self.reader.text)] if self.wish.stop else []
+        return [*stops, Repeat()] if self.wish.end_loops else stops
 
-    def generate(self, prompts: Iterable[str]) -> Iterator[Written]:
-        """Continue every prompt; results come in the order of the prompts, as soon as they are ready."""
-        waiting: deque[list[int]] = deque()
-        for result in generate(self.network, self._given(prompts, waiting), self.settings, at_once=self.at_once):
+    def generate(self, prompts: Iterable[str], *, window: int = WINDOW) -> Iterator[Written]:
+        """Continue every prompt; results come in the order of the prompts, as soon as they are ready.
+
+        No more than `window` prompts are read ahead.
+        """
+        waiting: deque[Prompt] = deque()
+        given = self._given(prompts, waiting)
+        for result in generate(self.network, given, self.settings, at_once=self.at_once, window=window):
             yield self._written(waiting.popleft(), result)
 
     def stream(self, prompt: str) -> Iterator[str | Written]:
         """Continue one prompt: pieces of the text as soon as they can no longer change, then all of it."""
-        waiting: deque[list[int]] = deque()
-        unfolding: Unfolding | None = None
-        for event in stream(self.network, self._given([prompt], waiting), self.settings):
-            if unfolding is None:
-                unfolding = Unfolding(self.tokenizer.decode)
-                unfolding.add(waiting[0])
+        read = self._prompt(prompt)
+        unfolding = Unfolding(partial(self.reader.behind, read.tokens), self.reader.unsettled)
+        for event in stream(self.network, [Given(prompt=read.tokens)], self.settings, at_once=self.at_once):
             if isinstance(event, Wrote):
                 if event.sample == 0:
                     yield unfolding.add(event.tokens)
             else:
-                result = self._written(waiting[0], event)
-                yield unfolding.rest(self.tokenizer.decode([*waiting[0], *event.tokens]))
+                result = self._written(read, event)
+                yield unfolding.rest(result.text)
                 yield result
 
-    def _given(self, prompts: Iterable[str], waiting: deque[list[int]]) -> Iterator[Given]:
-        for batch in batched(prompts, READ_AHEAD):
-            for prompt in batch:
-                tokens = self._tokens(prompt)
-                waiting.append(tokens)
-                yield Given(prompt=tokens)
+    def _given(self, prompts: Iterable[str], waiting: deque[Prompt]) -> Iterator[Given]:
+        for prompt in prompts:
+            waiting.append(self._prompt(prompt))
+            yield Given(prompt=waiting[-1].tokens)
 
-    def _tokens(self, prompt: str) -> list[int]:
+    def _prompt(self, text: str) -> Prompt:
         """A prompt begins as the tokenizer begins a text, and does not end."""
-        row = self.tokenizer.encode(prompt, control=self.wish.control)
-        last = len(row.ids)
-        while (
-            last and row.special[last - 1] and row.ids[last - 1] not in (self.begin, *self.tokenizer.controls.values())
-        ):
-            last -= 1
-        tokens = row.ids[:last]
-        if not tokens and self.begin is None:
+        row = self.tokenizer.encode(text, control=self.wish.control)
+        controls = self.tokenizer.controls
+        if controls and (not row.ids or row.ids[0] not in controls.values()):
+            known = ", ".join(sorted(controls))
+            raise ValueError(f"this model has to be told what to write by a control code (--control); it knows {known}")
+        words = [place for place, added in enumerate(row.special) if not added]
+        if words:
+            return self._fitting(row.ids[: words[-1] + 1], words[0])
+        opening = row.ids[:1] if controls else [] if self.first is None else [self.first]
+        if not opening:
             raise ValueError("this model has no token that begins a text, so it needs a prompt of at least one word")
-        return tokens or [int(self.begin)] if self.begin is not None else tokens
+        return Prompt(opening, 0)
 
-    def _written(self, prompt: list[int], result: Result) -> Written:
-        before = len(self.tokenizer.decode(prompt))
+    def _fitting(self, tokens: list[int], begin: int) -> Prompt:
+        """A prompt that leaves room to write. One that is too long keeps its begin token and its latest words."""
+        if self.room is None or len(tokens) < self.room:
+            return Prompt(tokens, 0)
+        kept = max(self.room - (self.wish.limit or self.room // 2), begin + 1, 1)
+        return Prompt([*tokens[:begin], *tokens[len(tokens) - kept + begin :]], len(tokens) - kept)
+
+    def _written(self, prompt: Prompt, result: Result) -> Written:
+        result = replace(result, truncated=result.truncated + prompt.cut)
         first, *others = (
-            replace(
-                written(one, self.tokenizer, result.truncated),
-                text=self.tokenizer.decode([*prompt, *one.tokens])[before:],
-            )
-            for one in result.hypotheses
+            self.reader.written(one, result, self.reader.behind(prompt.tokens, one.tokens)) for one in result.hypotheses
         )
         return replace(first, alternatives=tuple(others))

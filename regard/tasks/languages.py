@@ -7,7 +7,7 @@ words, with the prefixes that its folder lists.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from regard.tasks.habits import Habits
@@ -30,40 +30,57 @@ class Way:
 
 def way(tokenizer: Tokenizer, habits: Habits, source: str | None, target: str | None, prefix: str | None) -> Way:
     """How to go from one language to the other, or from a text to what a prefix asks for."""
-    if tokenizer.languages:
-        if prefix is not None:
-            raise ValueError("this model is told the language by its code, not by a prefix: leave the prefix out")
-        return _by_code(tokenizer, habits, source, target)
     if prefix is not None:
-        return Way(prefix, None, habits)
-    asked = {match.groups(): habits.prefixes[name] for name in habits.prefixes if (match := ASKED.fullmatch(name))}
-    if not asked:
-        if source is None and target is None:
-            return Way("", None, habits)
-        raise ValueError("this model knows one source and one target language: leave the languages out")
-    known = ", ".join(f"{one}-{other}" for one, other in asked)
-    if source is None or target is None:
+        return _by_prefix(tokenizer, habits, source, target, prefix)
+    if tokenizer.languages:
+        return _by_code(tokenizer, habits, source, target)
+    if habits.prefixes:
+        return _by_words(habits, source, target)
+    if source is not None or target is not None:
+        raise ValueError("this model knows one source and one target language: leave --from and --to out")
+    return Way("", None, habits)
+
+
+def _by_prefix(tokenizer: Tokenizer, habits: Habits, source: str | None, target: str | None, prefix: str) -> Way:
+    """A prefix in full, or the name of a task that the model's folder lists with its prefix."""
+    if tokenizer.languages:
         raise ValueError(
-            f"this model has to be told what to do: from and to (it knows {known}), or a prefix of your own "
-            '(an empty one, "", if it was trained without)'
+            "this model is told the language by its code, not by a prefix: leave --prefix out. "
+            f"It knows {_listed(tokenizer.languages)}"
         )
-    if (source, target) not in asked:
-        raise ValueError(f"this model does not know {source}-{target}; it knows {known}")
-    return Way(asked[source, target], None, habits)
+    if source is not None or target is not None:
+        raise ValueError("--prefix and the languages (--from, --to) say the same in two ways: leave one out")
+    return Way(habits.prefixes.get(prefix, prefix), None, habits)
+
+
+def _by_words(habits: Habits, source: str | None, target: str | None) -> Way:
+    pairs = {match.groups(): habits.prefixes[name] for name in habits.prefixes if (match := ASKED.fullmatch(name))}
+    if (source, target) in pairs:
+        return Way(pairs[source, target], None, habits)
+    known = [f"--from {one} --to {other}" for one, other in pairs]
+    known += [f"--prefix {name}" for name in habits.prefixes if not ASKED.fullmatch(name)]
+    if source is None and target is None:
+        raise ValueError(
+            f"this model has to be told what to do. It knows {'; '.join(known)}. "
+            'Any other prefix can be given in full (--prefix "", if it was trained without)'
+        )
+    raise ValueError(f"this model does not know --from {source} --to {target}. It knows {'; '.join(known)}")
 
 
 def _by_code(tokenizer: Tokenizer, habits: Habits, source: str | None, target: str | None) -> Way:
+    known = f"this model knows {_listed(tokenizer.languages)}"
     if target is None:
-        raise ValueError(f"say to which language; this model knows {_listed(tokenizer.languages)}")
+        raise ValueError(f"say with --to to which language; {known}")
     to = _code(tokenizer, target)
     if tokenizer.family == "marian":
+        if source is not None:
+            raise ValueError("this model is told only which language to translate to: leave --from out")
         return Way("", to, habits)
     if source is None:
-        raise ValueError(f"say from which language; this model knows {_listed(tokenizer.languages)}")
-    number = tokenizer.languages[to]
-    begun = (
-        replace(habits, begin=number) if tokenizer.family == "mbart50" else replace(habits, start=number, begin=None)
-    )
+        raise ValueError(f"say with --from from which language; {known}")
+    # mBART's targets start with the language itself, those of mBART-50 with an end token and then the language.
+    number, fifty = tokenizer.languages[to], tokenizer.family == "mbart50"
+    begun = replace(habits, begin=number) if fifty else replace(habits, start=number, begin=None)
     return Way("", _code(tokenizer, source), begun)
 
 
@@ -77,5 +94,5 @@ def _code(tokenizer: Tokenizer, name: str) -> str:
     raise ValueError(f"language {name!r} is not known; this model knows {_listed(tokenizer.languages)}")
 
 
-def _listed(codes: Iterable[str]) -> str:
+def _listed(codes: Mapping[str, int]) -> str:
     return ", ".join(sorted(codes))

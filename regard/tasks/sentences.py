@@ -3,36 +3,38 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from itertools import pairwise
 
-SENTENCE_END = re.compile(r"""(?<=[.!?…])["'”’»)\]]*\s+|(?<=[。！？])["'”’»」』）]*\s*|\n+""")
+Span = tuple[int, int]
+"""First character and end."""
+
+SENTENCE_END = re.compile(r"""(?<=[.!?…।؟۔])["'”’»)\]]*\s+|(?<=[。！？])["'”’»」』）]*\s*|\n+""")
 """White space after a full stop; Chinese and Japanese need none."""
 
 
-def sentences(text: str) -> list[str]:
-    """The sentences of a text, as far as punctuation tells them."""
+def sentences(text: str) -> list[Span]:
+    """Where the sentences of a text stand, as far as punctuation tells them."""
     cuts = [0, *(match.end() for match in SENTENCE_END.finditer(text)), len(text)]
-    parts = (text[start:end].strip() for start, end in pairwise(cuts))
-    return [part for part in parts if part]
+    return [_without_spaces(text, start, end) for start, end in pairwise(cuts) if text[start:end].strip()]
 
 
-def pieces(text: str, room: int | None, length: Callable[[Sequence[str]], list[int]]) -> list[str]:
-    """The text itself if it fits, else its sentences, joined as long as they fit.
+def _without_spaces(text: str, start: int, end: int) -> Span:
+    part = text[start:end]
+    return start + len(part) - len(part.lstrip()), end - len(part) + len(part.rstrip())
 
-    `length` gives the number of tokens of some texts. A sentence that is too long by itself stays whole: who writes
-    decides what becomes of it.
+
+def pieces(text: str, fits: Callable[[str], bool]) -> list[Span]:
+    """Where the pieces of a text stand: all of it if it fits, else its sentences, together as long as they fit.
+
+    A sentence that is too long by itself stays whole: who writes decides what becomes of it.
     """
-    if room is None or length([text])[0] <= room:
-        return [text]
-    parts = sentences(text)
-    taken: list[str] = []
-    filled = 0
-    for part, size in zip(parts, length(parts), strict=True):
-        if taken and filled + size <= room:
-            taken[-1] += f" {part}"
-            filled += size
+    if fits(text):
+        return [(0, len(text))]
+    taken: list[Span] = []
+    for start, end in sentences(text):
+        if taken and fits(text[taken[-1][0] : end]):
+            taken[-1] = taken[-1][0], end
         else:
-            taken.append(part)
-            filled = size
+            taken.append((start, end))
     return taken

@@ -5,23 +5,21 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain
+from itertools import chain, repeat
 
 from torch import nn
 
 from regard.generation.given import Given, TooLong, rooms
 from regard.generation.result import Hypothesis, Result
-from regard.generation.run import AtOnce, Wrote, generate, stream
+from regard.generation.run import WINDOW, AtOnce, Wrote, generate, stream
 from regard.generation.settings import Settings
-from regard.tasks.alignment import align, written_spans
+from regard.tasks.alignment import Pairs, align, written_spans
 from regard.tasks.habits import Habits
 from regard.tasks.languages import way
 from regard.tasks.sentences import pieces
-from regard.tasks.written import EMPTY, Unfolding, Written, batched, joined, written
+from regard.tasks.written import EMPTY, Reader, Unfolding, Written, joined
 from regard.text.tokenizer import Encoded, Tokenizer
-from regard.transformer.network import EncoderDecoder
-
-READ_AHEAD = 256
+from regard.transformer.network import DecoderOnly, EncoderDecoder
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,7 +29,7 @@ class Wish:
     source_language: str | None = None
     target_language: str | None = None
     prefix: str | None = None
-    """What stands before every source (T5: "summarize: ")."""
+    """What stands before every source, in full or by the name of its task (T5: "summarize: ", or summarization)."""
     beam: int | None = None
     n_best: int = 1
     length_penalty: float | None = None
@@ -43,21 +41,23 @@ class Wish:
     rows: int = 16
     """How many rows are written at once."""
 
-    def __post_init__(self) -> None:
-        if self.n_best < 1:
-            raise ValueError(f"the number of results must be 1 or more, found {self.n_best}")
-
 
 @dataclass(frozen=True)
 class Piece:
     """A text, or as much of it as is translated at once."""
 
     text: str
+    """The whole text."""
+    start: int
+    """Where the piece begins in it."""
     encoded: Encoded
-    prefix: int
-    """How many characters stand before the text itself."""
+    """The piece, with the prefix before it."""
     last: bool
     """Whether the text ends with it."""
+
+
+Waiting = deque[tuple[int, Piece | None]]
+"""What is on its way: how many empty texts come before a piece, and the piece. The last has none."""
 
 
 class Translator:
@@ -65,47 +65,50 @@ class Translator:
 
     def __init__(self, network: nn.Module, tokenizer: Tokenizer, habits: Habits, wish: Wish) -> None:
         if not isinstance(network, EncoderDecoder):
-            raise ValueError("only a network with an encoder and a decoder translates; try `generate` with this one")
-        self.network, self.tokenizer, self.wish = network, tokenizer, wish
+            also = "; `generate` continues texts with this one" if isinstance(network, DecoderOnly) else ""
+            raise ValueError(f"only a network with an encoder and a decoder translates{also}")
+        self.network, self.tokenizer, self.reader = network, tokenizer, Reader(tokenizer.target)
         self.way = way(tokenizer, habits, wish.source_language, wish.target_language, wish.prefix)
-        habits, start = self.way.habits, self.way.habits.start
-        if start is None:
-            raise ValueError("the model does not say which token a target begins with: `decoder_start_token_id`")
-        begun: list[int] = tokenizer.target.encode(wish.begin, special_tokens=False).ids if wish.begin else []
-        if begun and habits.begin is not None:
-            begun, habits = [habits.begin, *begun], replace(habits, begin=None)
-        self.prompt = [start, *begun]
-        self.begun = begun
+        self._begin(wish.begin, self.way.habits)
         room, _ = rooms(network)
         assert room is not None
         self.room = room.learnt or room.meant or tokenizer.longest
         self.watched = _watched(network) if wish.alignment else None
         self.settings = Settings(
-            search=habits.search(wish.beam, wish.n_best, wish.length_penalty),
-            end=habits.end,
-            rules=habits.rules(),
+            search=self.habits.search(wish.beam, wish.n_best, wish.length_penalty),
+            end=self.habits.end,
+            rules=self.habits.rules(wish.limit),
             limit=wish.limit,
             too_long=TooLong.CUT,
             watch=[self.watched] if self.watched else [],
         )
         self.at_once = AtOnce(rows=max(wish.rows, self.settings.search.size))
 
-    def translate(self, texts: Iterable[str]) -> Iterator[Written]:
+    def _begin(self, text: str, habits: Habits) -> None:
+        """What every target begins with: the start token, and behind it the text that somebody wants there."""
+        if habits.start is None:
+            raise ValueError("the model does not say which token a target begins with: `decoder_start_token_id`")
+        self.begun = self.tokenizer.target.encode(text, special_tokens=False).ids if text else []
+        if self.begun and habits.begin is not None:
+            self.begun, habits = [habits.begin, *self.begun], replace(habits, begin=None)
+        self.habits = habits
+        self.prompt = [habits.start, *self.begun]
+
+    def translate(self, texts: Iterable[str], *, window: int = WINDOW) -> Iterator[Written]:
         """Translate every text; results come in the order of the texts, as soon as they are ready.
 
-        A text that is too long for the network is translated sentence by sentence. An empty one stays empty.
+        A text that is too long for the network is translated in pieces of whole sentences. An empty one stays empty.
+        No more than `window` texts are read ahead.
         """
-        waiting: deque[Piece | None] = deque()
-        results = generate(self.network, self._given(texts, waiting), self.settings, at_once=self.at_once)
+        waiting: Waiting = deque()
+        given = self._given(texts, waiting)
+        results = generate(self.network, given, self.settings, at_once=self.at_once, window=window)
         parts: list[Written] = []
         for result in chain(results, [None]):
-            while waiting and waiting[0] is None:
-                waiting.popleft()
-                yield EMPTY
-            if result is None:
+            empty, piece = waiting.popleft()
+            yield from repeat(EMPTY, empty)
+            if piece is None or result is None:
                 return
-            piece = waiting.popleft()
-            assert piece is not None
             parts.append(self._written(piece, result))
             if piece.last:
                 yield joined(parts)
@@ -114,64 +117,69 @@ class Translator:
     def stream(self, text: str) -> Iterator[str | Written]:
         """Translate one text: pieces of the translation as soon as they can no longer change, then all of it."""
         parts: list[Written] = []
-        for piece in self._pieces([text]):
-            if piece is None:
-                yield EMPTY
-                return
+        for piece in self._pieces(text):
             if parts:
                 yield " "
-            unfolding = Unfolding(self.tokenizer.target.decode)
-            for event in stream(self.network, [self._input(piece)], self.settings):
+            unfolding = Unfolding(self._text, self.reader.unsettled)
+            for event in stream(self.network, [self._input(piece)], self.settings, at_once=self.at_once):
                 if isinstance(event, Wrote):
                     yield unfolding.add(event.tokens)
                 else:
                     parts.append(self._written(piece, event))
                     yield unfolding.rest(parts[-1].text)
-        yield joined(parts)
+        yield joined(parts) if parts else EMPTY
 
-    def _given(self, texts: Iterable[str], waiting: deque[Piece | None]) -> Iterator[Given]:
-        """What the network reads. What is on its way is noted in `waiting`, empty texts as None."""
-        for piece in self._pieces(texts):
-            waiting.append(piece)
-            if piece is not None:
+    def _given(self, texts: Iterable[str], waiting: Waiting) -> Iterator[Given]:
+        """What the network reads; what is on its way is noted in `waiting`."""
+        empty = 0
+        for text in texts:
+            found = self._pieces(text)
+            empty += not found
+            for piece in found:
+                waiting.append((empty, piece))
+                empty = 0
                 yield self._input(piece)
+        waiting.append((empty, None))
 
-    def _pieces(self, texts: Iterable[str]) -> Iterator[Piece | None]:
-        for batch in batched(texts, READ_AHEAD):
-            for text in batch:
-                if not text.strip():
-                    yield None
-                    continue
-                parts = pieces(text, self.room, self._lengths)
-                for number, part in enumerate(parts, 1):
-                    whole = self.way.prefix + part
-                    encoded = self.tokenizer.encode(whole, language=self.way.language)
-                    yield Piece(part, encoded, len(self.way.prefix), number == len(parts))
+    def _pieces(self, text: str) -> list[Piece]:
+        """A text as far as it fits the network, and so on; nothing, if there is nothing in it."""
+        if not text.strip():
+            return []
+        parts = [(start, self._encode(text[start:end])) for start, end in pieces(text, self._fits)]
+        parts = [(start, encoded) for start, encoded in parts if encoded.ids]
+        return [Piece(text, start, encoded, number == len(parts)) for number, (start, encoded) in enumerate(parts, 1)]
 
-    def _lengths(self, texts: Sequence[str]) -> list[int]:
-        rows = self.tokenizer.ids_of([self.way.prefix + text for text in texts], language=self.way.language)
-        return [len(row) for row in rows]
+    def _encode(self, text: str) -> Encoded:
+        return self.tokenizer.encode(self.way.prefix + text, language=self.way.language)
+
+    def _fits(self, text: str) -> bool:
+        return self.room is None or len(self._encode(text)) <= self.room
 
     def _input(self, piece: Piece) -> Given:
         return Given(prompt=self.prompt, source=piece.encoded.ids)
+
+    def _text(self, tokens: Sequence[int]) -> str:
+        return self.reader.text([*self.begun, *tokens])
 
     def _written(self, piece: Piece, result: Result) -> Written:
         first, *others = (self._one(piece, result, hypothesis) for hypothesis in result.hypotheses)
         return replace(first, alternatives=tuple(others))
 
     def _one(self, piece: Piece, result: Result, hypothesis: Hypothesis) -> Written:
-        target = self.tokenizer.target
-        one = written(hypothesis, target, result.truncated)
-        if self.begun:
-            one = replace(one, text=target.decode([*self.begun, *hypothesis.tokens]))
-        if self.watched is None:
-            return one
-        # Tokens of the prefix belong to no word of the text, and tokens that were cut off were not looked at.
+        one = self.reader.written(hypothesis, result, self._text(hypothesis.tokens))
+        return replace(one, alignment=self._alignment(piece, hypothesis, one.text)) if self.watched else one
+
+    def _alignment(self, piece: Piece, hypothesis: Hypothesis, text: str) -> Pairs:
         looked = hypothesis.alignment(self.watched)
-        spans = [(start - piece.prefix, end - piece.prefix) for start, end in piece.encoded.offsets]
+        # Tokens of the prefix belong to no word of the text, and tokens that were cut off were not looked at.
+        prefix = len(self.way.prefix)
+        move = piece.start - prefix
+        spans = [
+            (max(start, prefix) + move, end + move) if end > prefix else (0, 0) for start, end in piece.encoded.offsets
+        ]
         kept = [*spans[: looked.shape[1] - 1], spans[-1]]
-        spans_written = written_spans([*self.begun, *hypothesis.tokens], target.decode)[len(self.begun) :]
-        return replace(one, alignment=tuple(align(looked, kept, piece.text, spans_written, one.text)))
+        written = written_spans([*self.begun, *hypothesis.tokens], self.reader.text)[len(self.begun) :]
+        return align(looked, kept, piece.text, written, text)
 
 
 def _watched(network: EncoderDecoder) -> str:
