@@ -155,7 +155,7 @@ class Remarks:
             self._note(self.stuck, "ended because the rules left no token to write")
 
     def _note(self, count: int, said: str) -> None:
-        sys.stderr.write(f"note: {count} of {self.done} {said}\n")
+        sys.stderr.write(f"note: {count} of {self.done} texts: {said}\n")
 
 
 @contextmanager

@@ -138,7 +138,7 @@ class _Said:
         return float(value)
 
     def whole(self, key: str, usual: int) -> int:
-        value = self.number(key, usual)
+        value = self.number(key, float(usual))
         if value < 0 or value != int(value):
             raise self._wrong(key, "a whole number from 0")
         return int(value)

@@ -86,13 +86,13 @@ class Translator:
 
     def _begin(self, text: str, habits: Habits) -> None:
         """What every target begins with: the start token, and behind it the text that somebody wants there."""
-        if habits.start is None:
+        start = habits.start
+        if start is None:
             raise ValueError("the model does not say which token a target begins with: `decoder_start_token_id`")
-        self.begun = self.tokenizer.target.encode(text, special_tokens=False).ids if text else []
+        self.begun: list[int] = self.tokenizer.target.encode(text, special_tokens=False).ids if text else []
         if self.begun and habits.begin is not None:
             self.begun, habits = [habits.begin, *self.begun], replace(habits, begin=None)
-        self.habits = habits
-        self.prompt = [habits.start, *self.begun]
+        self.habits, self.prompt = habits, [start, *self.begun]
 
     def translate(self, texts: Iterable[str], *, window: int = WINDOW) -> Iterator[Written]:
         """Translate every text; results come in the order of the texts, as soon as they are ready.
