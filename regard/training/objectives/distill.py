@@ -10,7 +10,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from regard.data.batches import Batch
-from regard.training.objective import Labelling, Loss, answer
+from regard.training.objective import Labelling, Loss, answer, scored
 
 
 @dataclass(frozen=True, kw_only=True)
