@@ -10,6 +10,7 @@ __getattr__, __dir__, __all__ = attach(
         "Model": "regard.model",
         "preset": "regard.families.registry",
         "presets": "regard.families.registry",
+        "train": "regard.training.run",
         "transformer_2017": "regard.families.transformer",
     },
 )

@@ -6,6 +6,7 @@ the exit the results are put back where their tokens stood, so nothing between e
 
 from __future__ import annotations
 
+import copy
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeVar, Union
 
@@ -71,6 +72,12 @@ class Network(nn.Module):
             for weight in weights:
                 weight.data = weight.data.clone(memory_format=torch.contiguous_format)
         return super().train(mode)
+
+    def headless(self: AnySelf) -> AnySelf:
+        """The same network, all parts shared, without its head: for whoever does the head's work in another way."""
+        body = copy.copy(self)
+        body._modules = {**self._modules, "head": None}
+        return body
 
     def recompute(self, on: bool = True) -> None:
         """Gradient checkpointing: train with less memory, at the price of computing each block twice."""

@@ -1,0 +1,32 @@
+"""`regard recipes`: ready recipes, one for each objective."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def recipes(
+    name: Annotated[str | None, typer.Argument(help="Show this one.")] = None,
+    copy: Annotated[Path | None, typer.Option(help="Write it to this file, to be changed.")] = None,
+) -> None:
+    """List the ready recipes; show one by its NAME, or copy it."""
+    from regard.training.ready import names, text, title
+
+    if name is None:
+        for each in names():
+            sys.stdout.write(f"{each:12} {title(each)}\n")
+        return
+    if name not in names():
+        raise typer.BadParameter(f"there is no ready recipe {name!r}; there are {', '.join(names())}")
+    if copy is None:
+        sys.stdout.write(text(name))
+        return
+    target = copy / f"{name}.toml" if copy.is_dir() else copy
+    if target.exists():
+        raise typer.BadParameter(f"{target} is there already: choose another name")
+    target.write_text(text(name), encoding="utf-8")
+    sys.stderr.write(f"{target}: written\n")

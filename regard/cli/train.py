@@ -1,0 +1,39 @@
+"""`regard train`: from a recipe to a model folder."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def train(
+    recipe: Annotated[Path, typer.Argument(help="The recipe, a TOML file. `regard recipes` has ready ones.")],
+    changes: Annotated[
+        list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="training.steps=2000: change the recipe.")
+    ] = None,
+    folder: Annotated[Path | None, typer.Option(help="The folder of the run; runs/NAME if left out.")] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with a run that was stopped.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be done, and stop.")] = False,
+) -> None:
+    """Train what RECIPE describes. The best network is in the folder `best` of the run."""
+    from regard.training.recipe import RecipeError, read
+
+    try:
+        chosen = read(recipe, changes or ())
+    except RecipeError as error:
+        sys.stderr.write(f"error: {error}\n")
+        raise typer.Exit(2) from None
+    if dry_run:
+        from regard.training.outlook import outlook
+
+        sys.stdout.write(outlook(chosen))
+        return
+    from regard.training.run import default_folder
+    from regard.training.run import train as run
+
+    place = folder or (Path(chosen.folder) if chosen.folder else default_folder(recipe))
+    best = run(chosen, folder=place, resume=resume)
+    sys.stdout.write(f"{best}\n")

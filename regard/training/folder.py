@@ -1,0 +1,95 @@
+"""The folder of a run.
+
+recipe.toml      the recipe, with everything that was left out filled in
+metrics.jsonl    a line for every few updates, and one for every evaluation; no times in it: equal runs have equal files
+log.txt          what was said, and when
+checkpoints/     states that a stopped run goes on from
+best/            the best network so far: a model folder, which `regard.load` opens
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from regard.training import state
+
+
+class Folder:
+    """The files of a run."""
+
+    def __init__(self, place: str | Path) -> None:
+        self.place = Path(place)
+        self.recipe = self.place / "recipe.toml"
+        self.metrics = self.place / "metrics.jsonl"
+        self.log = self.place / "log.txt"
+        self.states = self.place / "checkpoints"
+        self.best = self.place / "best"
+        self.cache = self.place / "cache"
+
+    def open(self) -> None:
+        """Make the folder, and mend what a sudden end may have left."""
+        self.states.mkdir(parents=True, exist_ok=True)
+        old = self.place / ".best.old"
+        if old.exists() and not self.best.exists():
+            old.rename(self.best)
+        shutil.rmtree(old, ignore_errors=True)
+        shutil.rmtree(self.place / ".best.part", ignore_errors=True)
+        for half in self.place.glob(".*.part"):
+            half.unlink()
+
+    def add(self, values: Mapping[str, Any]) -> None:
+        """A line of metrics."""
+        with self.metrics.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(values) + "\n")
+
+    def measured(self) -> int:
+        """How long metrics.jsonl is, when all of it is on the disk."""
+        self.metrics.touch()
+        state.flush(self.metrics)
+        return self.metrics.stat().st_size
+
+    def rewind(self, length: int) -> None:
+        """Forget the metrics that came after a state."""
+        self.metrics.touch()
+        found = self.metrics.stat().st_size
+        if found < length:
+            raise ValueError(f"{self.metrics} has {found} bytes, and had {length} when the state was written")
+        os.truncate(self.metrics, length)
+
+    def replace_best(self, write: Callable[[Path], None]) -> None:
+        """Put another network in the place of the best one, when it is written whole."""
+        making, old = self.place / ".best.part", self.place / ".best.old"
+        shutil.rmtree(making, ignore_errors=True)
+        making.mkdir()
+        write(making)
+        state.flush(making)
+        shutil.rmtree(old, ignore_errors=True)
+        if self.best.exists():
+            self.best.rename(old)
+        making.rename(self.best)
+        state.flush(self.place)
+        shutil.rmtree(old, ignore_errors=True)
+
+    def say(self, line: str) -> None:
+        """A line of the log."""
+        with self.log.open("a", encoding="utf-8") as file:
+            file.write(f"{time.strftime('%Y-%m-%d %H:%M:%S')}  {line}\n")
+
+
+def read_metrics(place: Path) -> list[dict[str, Any]]:
+    """The lines of a metrics.jsonl. The last one may be half written, by a run that goes on or was killed."""
+    raw = place.read_bytes().splitlines(keepends=True)
+    lines = []
+    for number, line in enumerate(raw, 1):
+        try:
+            lines.append(json.loads(line))
+        except ValueError:
+            if number < len(raw) or line.endswith(b"\n"):
+                raise ValueError(f"{place}, line {number}: expected a JSON object, found {line[:60]!r}") from None
+    return lines

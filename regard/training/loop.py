@@ -1,0 +1,258 @@
+"""The loop: batches in, a trained network out. Everything it works with is handed to it.
+
+One update:
+
+    for each of its batches:    loss, count = objective(network, batch);  add up gradients, losses, counts
+    gradients / count           the loss is per token over the whole update, however it was cut into batches
+    clip, step, average         and now and then: report, evaluate, save
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from regard.data.batches import Batch
+from regard.training import state, watch
+from regard.training.folder import Folder
+from regard.training.objective import Objective
+from regard.training.optimizer import Optimizers, freeze
+from regard.training.progress import Reporter
+from regard.training.quick import quicken
+from regard.training.schedule import factor
+from regard.training.settings import Best, Last, Training
+from regard.training.state import Progress, State
+from regard.training.stream import Batches, moved
+
+Evaluate = Callable[[], Mapping[str, float]]
+"""Measures the network on the validation data; it must hold `loss`, or whatever `training.best` names."""
+
+
+@dataclass(kw_only=True)
+class Loop:
+    """A run of training, from wherever its progress stands to its end."""
+
+    network: Any
+    objective: Objective
+    batches: Batches
+    plan: Training
+    folder: Folder
+    seed: int
+    model_dim: int
+    write: Callable[[Any], None]
+    """Writes the network as a model folder."""
+    evaluate: Evaluate | None
+    reporter: Reporter
+    progress: Progress = field(default_factory=Progress)
+
+    def __post_init__(self) -> None:
+        freeze(self.network, self.plan.freeze)
+        self.device = torch.device(self.plan.device)
+        quicken(self.network)
+        self.network.train()
+        self.network.recompute(self.plan.recompute)
+        self.optimizers = Optimizers(self.network, self.plan.optimizer, self.plan.layer_decay)
+        trained = self.optimizers.parameters
+        self.ema = {name: value.detach().clone() for name, value in trained.items()} if self.plan.ema else {}
+        self.saved_at = -1
+
+    # -- the way through
+
+    def run(self) -> Progress:
+        """Train to the last step, or until patience ends. What the disk refuses is said, with the last good state."""
+        stream = self.batches.at(self.progress.epoch, self.progress.batch)
+        self.reporter.begin(self.progress.step, self.plan.steps)
+        try:
+            while not self.progress.finished:
+                self.advance(stream)
+        except OSError as error:
+            raise OSError(f"step {self.progress.step}: {error}. {self._last_good()}") from error
+        finally:
+            self.reporter.end()
+        return self.progress
+
+    def advance(self, stream: Iterator[Batch]) -> None:
+        """One update, and whatever is due after it."""
+        now, plan = self.progress, self.plan
+        loss, count, norm = self.update(stream)
+        last = now.step >= plan.steps
+        if now.step % plan.report_every == 0 or last:
+            self._report(norm)
+        self.reporter.update(now.step, loss, count)
+        if now.step % plan.evaluate_every == 0 or last:
+            self._evaluate()
+        now.finished = last or (plan.patience is not None and now.waited >= plan.patience)
+        if now.step % plan.save_every == 0 or now.finished:
+            self.save()
+
+    def update(self, stream: Iterator[Batch]) -> tuple[float, int, float]:
+        """Change the parameters once. Returns the loss of each token, their count, and the length of the gradient."""
+        now, used = self.progress, []
+        total, count = 0.0, 0
+        self.optimizers.clear()
+        for _ in range(self.plan.accumulate):
+            used.append(next(stream))
+            loss = self._loss(used[-1])
+            torch.autograd.backward(loss.sum)
+            total, count = total + float(loss.sum.detach()), count + loss.count
+        gradients = self.optimizers.gradients()
+        torch._foreach_div_(gradients, float(max(1, count)))
+        norm = torch.nn.utils.get_total_norm(gradients)
+        if not math.isfinite(total) or not math.isfinite(float(norm)):
+            raise watch.DivergenceError(self._diverged(used))
+        if self.plan.clip:
+            torch.nn.utils.clip_grads_with_norm_(self.optimizers.parameters.values(), self.plan.clip, norm)
+        now.step += 1
+        self.optimizers.step(factor(self.plan.schedule, now.step, self.plan.steps, self.model_dim))
+        self._follow()
+        now.epoch, now.batch = used[-1].epoch, used[-1].step + 1
+        now.loss, now.count = now.loss + total, now.count + count
+        if not watch.observe(now, total / max(1, count)):
+            part = watch.largest(self.network)
+            raise watch.DivergenceError(
+                f"step {now.step}: the loss has risen to {now.smooth:.3f} from {now.lowest:.3f}; the largest gradient "
+                f"is in {part}. {self._last_good()} A smaller rate or a longer warm-up may help"
+            )
+        return total / max(1, count), count, float(norm)
+
+    def _loss(self, batch: Batch) -> Any:
+        torch.manual_seed(state.seed_of(self.seed, batch.epoch, batch.step))
+        with self._precision():
+            return self.objective.loss(self.network, moved(batch, self.device))
+
+    def _sum(self, batch: Batch) -> Tensor:
+        return torch.as_tensor(self._loss(batch).sum)
+
+    def _precision(self) -> AbstractContextManager[Any]:
+        if self.plan.precision == "float32":
+            return nullcontext()
+        return torch.autocast(self.device.type, torch.bfloat16)
+
+    @torch.no_grad()
+    def _follow(self) -> None:
+        """Move the average of the parameters towards the parameters."""
+        if self.ema:
+            fresh = [value.detach() for value in self.optimizers.parameters.values()]
+            torch._foreach_lerp_(list(self.ema.values()), fresh, 1 - self.plan.ema)
+
+    def _diverged(self, used: list[Batch]) -> str:
+        began = "it does not happen again when the same batches are computed alone"
+        for batch in used:
+            began = watch.where(self.network, partial(self._sum, batch))
+            if not began.startswith("it does not"):
+                break
+        return f"step {self.progress.step + 1}: the loss or its gradient is not finite; {began}. {self._last_good()}"
+
+    # -- now and then
+
+    def _report(self, norm: float) -> None:
+        now = self.progress
+        rate = self.plan.optimizer.rate * factor(self.plan.schedule, now.step, self.plan.steps, self.model_dim)
+        mean = now.loss / max(1, now.count)
+        self.folder.add({"step": now.step, "epoch": now.epoch, "loss": mean, "rate": rate, "gradient": norm})
+        now.loss, now.count = 0.0, 0
+
+    def _evaluate(self) -> None:
+        """Measure the network on the validation data, and keep it if it is the best so far."""
+        now = self.progress
+        if self.evaluate is None:
+            now.best_step = now.step
+            with self.averaged():
+                self.folder.replace_best(self.write)
+            return
+        with self.averaged():
+            value = self.measure({"step": now.step, "epoch": now.epoch})
+            now.scores[str(now.step)] = value
+            now.waited += 1
+            if self.plan.better(value, now.best):
+                now.best, now.best_step, now.waited = value, now.step, 0
+                self.folder.replace_best(self.write)
+
+    def measure(self, about: Mapping[str, Any]) -> float:
+        """Evaluate the network as it is, write down what was found, and return the measure that decides."""
+        assert self.evaluate is not None
+        self.network.eval()
+        with torch.no_grad():
+            found = self.evaluate()
+        self.network.train()
+        if self.plan.best not in found:
+            raise ValueError(f"training.best is {self.plan.best!r}; the evaluation gives {', '.join(found)}")
+        self.folder.add({**about, **{f"valid_{name}": value for name, value in found.items()}})
+        self.reporter.evaluated(about, found)
+        return found[self.plan.best]
+
+    @contextmanager
+    def averaged(self) -> Iterator[None]:
+        """The network with the moving average of its parameters, where there is one."""
+        with exchanged(self.optimizers.parameters, self.ema):
+            yield
+
+    # -- states
+
+    def save(self) -> None:
+        """Write the state, and remove those that are needed no more."""
+        now = self.progress
+        now.metrics = self.folder.measured()
+        tensors = {f"parameter/{name}": value for name, value in self.network.named_parameters()}
+        tensors |= {f"optimizer/{name}": value for name, value in self.optimizers.state().items()}
+        tensors |= {f"ema/{name}": value for name, value in self.ema.items()}
+        state.save(self.folder.states, now, tensors, state.machine(self.plan.device))
+        self.saved_at = now.step
+        state.prune(self.folder.states, self.wanted())
+
+    @torch.no_grad()
+    def restore(self, found: State) -> None:
+        """Go on from a state."""
+        self.progress = found.progress
+        self.folder.rewind(found.progress.metrics)
+        for name, value in self.network.named_parameters():
+            value.copy_(found.tensors[f"parameter/{name}"])
+        for name, value in self.ema.items():
+            value.copy_(found.tensors[f"ema/{name}"])
+        start = "optimizer/"
+        kept = {name.removeprefix(start): value for name, value in found.tensors.items() if name.startswith(start)}
+        self.optimizers.restore(kept)
+        self.saved_at = found.progress.step
+
+    def wanted(self) -> set[int]:
+        """The steps whose states are still needed: to go on from, and to make the mean of."""
+        there = list(state.saved(self.folder.states))
+        return {*there[-self.plan.keep :], *self.chosen(there)}
+
+    def chosen(self, there: list[int]) -> list[int]:
+        """The states of which `average` would make the mean now."""
+        match self.plan.average:
+            case Last(count=count):
+                return there[-count:]
+            case Best(count=count):
+                scored = [step for step in there if str(step) in self.progress.scores]
+                lower = self.plan.better(0.0, 1.0)
+                ranked = sorted(scored, key=lambda step: self.progress.scores[str(step)], reverse=not lower)
+                return sorted(ranked[:count])
+        return []
+
+    def _last_good(self) -> str:
+        there = list(state.saved(self.folder.states))
+        if not there:
+            return "No state was written yet: the run can only begin again."
+        return f"The last good state is of step {there[-1]}, in {self.folder.states}: --resume goes on from it."
+
+
+@contextmanager
+def exchanged(parameters: Mapping[str, nn.Parameter], others: Mapping[str, Tensor]) -> Iterator[None]:
+    """Other values in the place of parameters, for a while."""
+    own = {name: parameters[name].data for name in others}
+    try:
+        for name, value in others.items():
+            parameters[name].data = value
+        yield
+    finally:
+        for name, data in own.items():
+            parameters[name].data = data

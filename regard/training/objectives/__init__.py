@@ -1,0 +1,1 @@
+"""What a network is trained to do: one file for each objective."""

@@ -1,0 +1,17 @@
+"""Say which label a text has."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from regard.data.batches import Batch
+from regard.training.objective import Asked, Labelling, read
+
+
+@dataclass(frozen=True, kw_only=True)
+class Classify(Labelling):
+    """Columns `tokens` and `label`, one label for each row; and `segments` where texts come in pairs."""
+
+    def ask(self, batch: Batch) -> Asked:
+        """The label of each row."""
+        return Asked(lambda network: read(network, batch), batch["label"].tokens)

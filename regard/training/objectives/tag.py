@@ -1,0 +1,17 @@
+"""Say which tag each word has."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from regard.data.batches import Batch
+from regard.training.objective import Asked, Labelling, read
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tag(Labelling):
+    """Columns `tokens` and `tags`: a word's tag stands at its first token, and IGNORED at the others."""
+
+    def ask(self, batch: Batch) -> Asked:
+        """The tag of each word."""
+        return Asked(lambda network: read(network, batch), batch["tags"].tokens)

@@ -1,0 +1,82 @@
+"""What a recipe would do, said before anything is done: the recipe filled in, parameters, memory, steps."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from regard.checkpoint.load import load
+from regard.training import recipe
+from regard.training.build import Known, design_of, width
+from regard.training.optimizer import Adafactor, AdamW, Muon
+from regard.training.recipe import Load, NewTokenizer, OldTokenizer, Recipe
+from regard.transformer import config
+from regard.transformer.describe import count
+
+LABELS = {"classify": 2, "tag": 2}
+"""Labels are counted when the data is read; until then a few are supposed."""
+
+
+def outlook(chosen: Recipe) -> str:
+    """The recipe with everything filled in, and as comments what would come of it."""
+    _check_files(chosen)
+    design = _design(chosen)
+    parameters = count(design)
+    plan = chosen.training
+    fixed, moving = memory(chosen, design)
+    lines = [
+        f"parameters    {parameters:,}" + (" at most" if isinstance(chosen.tokenizer, NewTokenizer) else ""),
+        f"memory        about {size(fixed + moving)}: {size(fixed)} for parameters, gradients and optimizer,",
+        f"              up to {size(moving)} for a batch of {plan.tokens:,} tokens",
+        f"steps         {plan.steps:,} updates of {plan.accumulate} × {plan.tokens:,} tokens at most; evaluated "
+        f"{-(-plan.steps // plan.evaluate_every)} times, saved {-(-plan.steps // plan.save_every)} times",
+    ]
+    return recipe.written(chosen) + "\n" + "\n".join(f"# {line}" for line in lines) + "\n"
+
+
+def memory(chosen: Recipe, design: config.Network) -> tuple[int, int]:
+    """Bytes for what belongs to the parameters, and for a batch: an estimate, on the large side."""
+    parameters, plan = count(design), chosen.training
+    copies = {AdamW: 2.0, Muon: 1.2, Adafactor: 0.02}[type(plan.optimizer)]
+    fixed = 4 * parameters * (2 + copies + (1 if plan.ema else 0))
+    values = sum([_kept(stack, width(design), plan.recompute) for stack in _stacks(design)])
+    vocabulary = getattr(getattr(design, "head", None), "vocabulary", 0)
+    return int(fixed), int(4 * plan.tokens * (values + 3 * vocabulary))
+
+
+def _kept(stack: config.Stack, model_dim: int, recompute: bool) -> int:
+    """Numbers that are kept for each token until the way back."""
+    block = stack.blocks[0]
+    attentions = 1 if block.cross_attention is None else 2
+    inside = block.feedforward.dim * (5 if isinstance(block.feedforward, config.Gated) else 3)
+    one = (8 * attentions + 4) * model_dim + inside
+    return stack.layers * model_dim + one if recompute else stack.layers * one
+
+
+def _stacks(design: config.Network) -> list[config.Stack]:
+    return [getattr(design, side) for side in ("encoder", "decoder") if hasattr(design, side)]
+
+
+def size(count: int) -> str:
+    """A number of bytes as people write it."""
+    return f"{count / 1e9:.1f} GB" if count >= 1e9 else f"{count / 1e6:.0f} MB"
+
+
+def _design(chosen: Recipe) -> config.Network:
+    if isinstance(chosen.network, Load):
+        network, _ = load(chosen.network.load)
+        return network.config
+    match chosen.tokenizer:
+        case NewTokenizer(size=vocabulary):
+            known = Known(vocabulary, vocabulary, 0, LABELS.get(chosen.task, 0))
+        case OldTokenizer(load=place):
+            from regard.text.load import load as open_tokenizer
+
+            known = Known.of(open_tokenizer(place), LABELS.get(chosen.task, 0))
+    return design_of(chosen, known)
+
+
+def _check_files(chosen: Recipe) -> None:
+    for name in ("train", "valid"):
+        for file in getattr(chosen.data, name):
+            if not Path(file).exists():
+                raise recipe.RecipeError(f"data.{name}: there is no {file}. Files are looked for beside the recipe")

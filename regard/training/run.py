@@ -1,0 +1,217 @@
+"""From a recipe to a run folder: everything that the loop works with is made here, and handed to it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from regard.checkpoint.files import CONFIG, CheckpointError, read_json, replacing, write_json
+from regard.checkpoint.load import NATIVE
+from regard.checkpoint.report import Report
+from regard.checkpoint.save import save
+from regard.text.tokenizer import Tokenizer
+from regard.training import average, recipe, state
+from regard.training.aim import objective_of, start_of
+from regard.training.build import Known, longest, network_of, width
+from regard.training.folder import Folder
+from regard.training.loop import Loop, exchanged
+from regard.training.prepare import labels_in, prepare, tokenizer_of
+from regard.training.progress import Reporter, reporter
+from regard.training.recipe import Recipe, RecipeError
+from regard.training.validation import validate
+
+Measure = Callable[["Trained"], Mapping[str, float]]
+"""Measures a network on the validation data in the task's own way: BLEU, F1."""
+Sample = Callable[["Trained"], Sequence[str]]
+"""A few outputs of a network, for a person to look at."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trained:
+    """A network with all that belongs to it, as it is written to a model folder."""
+
+    recipe: Recipe
+    network: Any
+    tokenizer: Tokenizer
+    labels: tuple[str, ...]
+    start: int
+    report: Report | None
+
+    def write(self, folder: Path) -> None:
+        """Write a model folder, which `regard.load` opens."""
+        save(self.network, folder, origin=self.report.origin if self.report else None)
+        self.tokenizer.save(folder)
+        special = self.tokenizer.target.special
+        ids = {"bos_token_id": special.begin, "eos_token_id": special.end, "pad_token_id": special.padding}
+        if self.recipe.objective.kind == "translate":
+            ids["decoder_start_token_id"] = self.start
+        write_json(folder / "generation_config.json", {key: value for key, value in ids.items() if value is not None})
+        self._name_labels(folder)
+        about: dict[str, Any] = {"task": self.recipe.task, "recipe": self.recipe.model_dump(exclude_none=True)}
+        write_json(folder / "regard.json", about | ({"labels": list(self.labels)} if self.labels else {}))
+
+    def _name_labels(self, folder: Path) -> None:
+        """Published configs hold the labels' names; our own keep them in regard.json."""
+        values = read_json(folder / CONFIG)
+        if self.labels and values["model_type"] != NATIVE:
+            values["id2label"] = {str(number): name for number, name in enumerate(self.labels)}
+            values["label2id"] = {name: number for number, name in enumerate(self.labels)}
+            write_json(folder / CONFIG, values)
+
+
+def train(
+    what: str | Path | Recipe,
+    overrides: Mapping[str, Any] | Sequence[str] = (),
+    *,
+    folder: str | Path | None = None,
+    resume: bool = False,
+    measure: Measure | None = None,
+    sample: Sample | None = None,
+    report: Reporter | None = None,
+) -> Path:
+    """Train what a recipe describes, and return the folder of the best network.
+
+        regard.train("recipe.toml", {"training.steps": 2000})
+
+    The run's folder is `folder`, or the recipe's, or `runs/` and the recipe's name. With `resume`, a run that was
+    stopped goes on from its last state, and gives bit for bit what it would have given without the stop.
+    """
+    chosen = what if isinstance(what, Recipe) else recipe.read(what, overrides)
+    place = Folder(folder or chosen.folder or default_folder(what))
+    _check_empty(place, resume)
+    with _threads(chosen.training.threads):
+        place.open()
+        talk = report or reporter(place)
+        _keep(place, chosen, talk.say)
+        loop = assemble(chosen, place, talk, measure, sample)
+        if resume:
+            _go_on(loop, place, talk.say)
+        if not loop.progress.finished:
+            loop.run()
+        best = _finish(loop)
+    talk.say(f"done: the best network ({best}) is in {place.best}")
+    return place.best
+
+
+def default_folder(what: str | Path | Recipe) -> Path:
+    """Where a run goes that was given no folder."""
+    return Path("runs") / ("run" if isinstance(what, Recipe) else Path(what).stem)
+
+
+def assemble(
+    chosen: Recipe, place: Folder, talk: Reporter, measure: Measure | None = None, sample: Sample | None = None
+) -> Loop:
+    """Everything that a run needs, made from its recipe."""
+    plan = chosen.training
+    labels = labels_in(chosen)
+    tokenizer = tokenizer_of(chosen, place.cache / "tokenizer")
+    network, report = network_of(chosen, Known.of(tokenizer, len(labels)))
+    theirs = dict(report.origin.theirs) if report and report.origin else None
+    start = start_of(tokenizer, theirs)
+    data = prepare(chosen, tokenizer, labels, longest(network.config), place.cache)
+    for line in data.told:
+        talk.say(line)
+    objective = objective_of(chosen.objective, tokenizer, start, len(tokenizer.target))
+    network.to(plan.device)
+    trained = Trained(recipe=chosen, network=network, tokenizer=tokenizer, labels=labels, start=start, report=report)
+
+    def evaluate() -> Mapping[str, float]:
+        assert data.valid is not None
+        found = validate(network, objective, data.valid, plan.device)
+        found |= measure(trained) if measure else {}
+        for line in sample(trained) if sample else ():
+            talk.say(line)
+        return found
+
+    return Loop(
+        network=network,
+        objective=objective,
+        batches=data.train,
+        plan=plan,
+        folder=place,
+        seed=chosen.seed,
+        model_dim=width(network.config),
+        write=trained.write,
+        evaluate=evaluate if data.valid else None,
+        reporter=talk,
+    )
+
+
+def _check_empty(place: Folder, resume: bool) -> None:
+    if place.recipe.exists() and not resume:
+        steps = list(state.saved(place.states))
+        done = f" (a state of step {steps[-1]} is there)" if steps else ""
+        raise RecipeError(f"{place.place} already holds a run{done}: say --resume to go on, or choose another --folder")
+
+
+def _keep(place: Folder, chosen: Recipe, talk: Callable[[str], None]) -> None:
+    """Write the recipe; say what a run that goes on has that is not as it was."""
+    text = recipe.written(chosen)
+    if place.recipe.exists():
+        old = place.recipe.read_text(encoding="utf-8")
+        changed = sorted({*text.splitlines()} ^ {*old.splitlines()})
+        if changed:
+            talk("the recipe is not the one that this run began with, so it will not end as it would have:")
+            for line in changed:
+                talk(f"  {'now' if line in text.splitlines() else 'was'}: {line}")
+    with replacing(place.recipe) as temporary:
+        temporary.write_text(text, encoding="utf-8")
+
+
+def _go_on(loop: Loop, place: Folder, talk: Callable[[str], None]) -> None:
+    """Go on from the last state that is whole."""
+    for step, path in reversed(state.saved(place.states).items()):
+        try:
+            found = state.load(path)
+        except CheckpointError as error:
+            talk(f"{error}; it is passed over")
+            state.remove(path)
+            continue
+        loop.restore(found)
+        now = state.machine(loop.plan.device)
+        for what, value in now.items():
+            if found.machine.get(what) != value:
+                was = found.machine.get(what)
+                talk(f"{what} was {was} and is {value}: the last digits may differ from those of an unbroken run")
+        talk(f"going on from step {step}")
+        return
+    loop.folder.rewind(0)
+    talk("there is no state to go on from: the run begins")
+
+
+def _finish(loop: Loop) -> str:
+    """Try the mean of several states, where the recipe asks for it; it is the best network if it does best. Says which is.
+
+    Nothing of this is in a state: a run that ends in the middle of it does it again.
+    """
+    steps = loop.chosen(list(state.saved(loop.folder.states)))
+    last = f"step {loop.progress.best_step}"
+    if not steps:
+        return last
+    loop.folder.rewind(loop.progress.metrics)
+    parameters = dict(loop.network.named_parameters())
+    places = state.saved(loop.folder.states)
+    with exchanged(parameters, average.mean([places[step] for step in steps])):
+        better = True
+        if loop.evaluate is not None:
+            value = loop.measure({"step": loop.progress.step, "mean_of": steps})
+            better = loop.plan.better(value, loop.progress.best)
+        if better:
+            loop.folder.replace_best(loop.write)
+    return f"the mean of steps {', '.join(map(str, steps))}" if better else last
+
+
+@contextmanager
+def _threads(number: int | None) -> Iterator[None]:
+    """Torch with so many threads, for a while."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(number or before)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)

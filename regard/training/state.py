@@ -1,0 +1,146 @@
+"""The exact state of a run: all that decides how it goes on.
+
+A state is a folder `checkpoints/step-00000500` with two files: `state.json` for numbers and `state.safetensors` for
+tensors. There is no pickle in it. It is written under another name, flushed to the disk, and renamed when it is whole,
+so whatever happens the last state that has its name is good.
+
+No generator's state is kept, because none is needed: before every batch torch's generator is seeded by a function of
+the run's seed and the batch's place (`seed_of`), so what is drawn does not depend on what was drawn before.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import os
+import platform
+import re
+import shutil
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from regard.checkpoint.files import CheckpointError, read_json, write_json
+
+NUMBERS, TENSORS = "state.json", "state.safetensors"
+NAME = re.compile(r"step-(\d{8})")
+
+
+@dataclass(kw_only=True)
+class Progress:
+    """How far a run has come. Plain numbers, all of which are in `state.json`."""
+
+    step: int = 0
+    """Updates that are done."""
+    epoch: int = 0
+    batch: int = 0
+    """The next batch: which epoch, and which of its batches."""
+    loss: float = 0.0
+    count: int = 0
+    """Sum and count of the losses since the last line of metrics.jsonl."""
+    smooth: float | None = None
+    lowest: float | None = None
+    """The smoothed loss, and the lowest it has been: what divergence is judged by."""
+    best: float | None = None
+    best_step: int = 0
+    waited: int = 0
+    """Evaluations since the best one."""
+    scores: dict[str, float] = field(default_factory=dict)
+    """What evaluations gave, by step."""
+    metrics: int = 0
+    """Bytes of metrics.jsonl."""
+    finished: bool = False
+
+
+@dataclass(frozen=True)
+class State:
+    """A state as it is on disk."""
+
+    progress: Progress
+    tensors: Mapping[str, Tensor]
+    machine: Mapping[str, Any]
+
+
+def seed_of(seed: int, epoch: int, batch: int, purpose: str = "train") -> int:
+    """The seed of everything that is drawn for one batch."""
+    digest = hashlib.sha256(f"{seed} {purpose} {epoch} {batch}".encode()).digest()
+    return int.from_bytes(digest[:8], "big") >> 1
+
+
+def machine(device: str) -> dict[str, Any]:
+    """What the last digits of a result depend on, besides the run itself."""
+    return {
+        "torch": torch.__version__,
+        "processor": platform.machine(),
+        "instructions": torch.backends.cpu.get_cpu_capability(),
+        "threads": torch.get_num_threads(),
+        "device": device if not device.startswith("cuda") else torch.cuda.get_device_name(device),
+    }
+
+
+def save(folder: Path, progress: Progress, tensors: Mapping[str, Tensor], about: Mapping[str, Any]) -> Path:
+    """Write a state into the folder of states, whole or not at all."""
+    place = folder / f"step-{progress.step:08d}"
+    making = folder / f".{place.name}.{os.getpid()}.part"
+    try:
+        making.mkdir(parents=True)
+        save_file({name: value.detach().contiguous() for name, value in tensors.items()}, making / TENSORS)
+        flush(making / TENSORS)
+        write_json(making / NUMBERS, {"machine": about, "progress": dataclasses.asdict(progress)})
+        flush(making)
+        remove(place)
+        making.rename(place)
+        flush(folder)
+    finally:
+        shutil.rmtree(making, ignore_errors=True)
+    return place
+
+
+def load(place: Path) -> State:
+    """Read a state. What is wrong with it is a `CheckpointError`."""
+    numbers = read_json(place / NUMBERS)
+    try:
+        progress = Progress(**numbers["progress"])
+        tensors = load_file(place / TENSORS)
+    except (SafetensorError, OSError, TypeError, KeyError) as error:
+        raise CheckpointError(f"{place} is damaged ({error}): remove it to go on from the state before it") from None
+    return State(progress, tensors, numbers["machine"])
+
+
+def saved(folder: Path) -> dict[int, Path]:
+    """The states in a folder, by step, the last one last."""
+    found = {int(match[1]): path for path in folder.glob("step-*") if (match := NAME.fullmatch(path.name))}
+    return dict(sorted(found.items()))
+
+
+def prune(folder: Path, keep: Iterable[int]) -> None:
+    """Remove all states but these, and what was left half written."""
+    wanted = set(keep)
+    for step, path in saved(folder).items():
+        if step not in wanted:
+            remove(path)
+    for path in folder.glob(".step-*"):
+        shutil.rmtree(path, ignore_errors=True)
+
+
+def remove(place: Path) -> None:
+    """Take a folder's name away first, so that nobody ever sees half of it."""
+    if place.exists():
+        gone = place.with_name(f".{place.name}.{os.getpid()}.gone")
+        place.rename(gone)
+        shutil.rmtree(gone, ignore_errors=True)
+
+
+def flush(path: Path) -> None:
+    """See to it that a file, or the list of files of a folder, is on the disk."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

@@ -1,0 +1,41 @@
+"""How well a network does on the validation data."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+
+from regard.data.batches import Batches
+from regard.training.objective import Labelling, Objective
+from regard.training.objectives.classify import Classify
+from regard.training.objectives.distill import Distill
+from regard.training.objectives.tag import Tag
+from regard.training.state import seed_of
+from regard.training.stream import moved
+
+
+@torch.no_grad()
+def validate(network: Any, objective: Objective, batches: Batches, device: str = "cpu") -> dict[str, float]:
+    """The mean loss over all of it, and what else the objective counts; without dropout or label smoothing.
+
+    What an objective draws at random (which words are hidden) is the same every time.
+    """
+    total, count = 0.0, 0
+    right: dict[str, int] = {}
+    for batch in batches.epoch(0):
+        torch.manual_seed(seed_of(0, 0, batch.step, "valid"))
+        loss = objective.loss(network, moved(batch, torch.device(device)))
+        total, count = total + float(loss.sum), count + loss.count
+        for name, number in loss.right.items():
+            right[name] = right.get(name, 0) + number
+    found = {"loss": total / max(1, count)}
+    if _says_words(objective):
+        found["perplexity"] = math.exp(min(found["loss"], 700.0))
+    return found | {name: number / max(1, count) for name, number in right.items()}
+
+
+def _says_words(objective: Objective) -> bool:
+    inner = objective.objective if isinstance(objective, Distill) else objective
+    return isinstance(inner, Labelling) and not isinstance(inner, Classify | Tag)
