@@ -1,8 +1,8 @@
-"""How well a network does its task while it is trained: BLEU and chrF of translations, F1 of tags, and a few outputs."""
+"""How well a network does its task while it is trained: BLEU and chrF of translations, and a few of them to look at."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
 
@@ -14,9 +14,6 @@ from regard.training.run import Trained
 
 MEASURED, SHOWN = 1_000, 3
 """How many texts of the validation data are translated at each evaluation, and how many of them are shown."""
-
-Entity = tuple[int, int, str]
-"""First word, end, kind."""
 
 
 def measure(trained: Trained) -> Mapping[str, float]:
@@ -58,20 +55,3 @@ def _translated(trained: Trained, texts: Sequence[str]) -> list[str]:
         trained.network, trained.tokenizer, replace(usual, start=trained.start), Wish(beam=1, rows=64)
     )
     return [written.text for written in translator.translate(texts)]
-
-
-def entities(tags: Iterable[str]) -> set[Entity]:
-    """The entities that a row of BIO tags names."""
-    found: set[Entity] = set()
-    begun: tuple[int, str] | None = None
-    number = -1
-    for number, tag in enumerate(tags):
-        prefix, _, kind = tag.partition("-")
-        if begun is not None and (prefix != "I" or kind != begun[1]):
-            found.add((begun[0], number, begun[1]))
-            begun = None
-        if prefix in ("B", "I") and begun is None:
-            begun = (number, kind)
-    if begun is not None:
-        found.add((begun[0], number + 1, begun[1]))
-    return found
