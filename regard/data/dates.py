@@ -135,9 +135,9 @@ def days(count: int, seed: int) -> list[date]:
 
 
 def pairs(which: list[date], ways: list[str], seed: int) -> Iterator[tuple[str, str]]:
-    """Each day once, in a way chosen by chance, sometimes all in capitals or without them; and as ISO 8601."""
+    """Each day once, in a way chosen by chance, sometimes without capitals; and as ISO 8601."""
     chance = random.Random(f"{seed}")
     for day in which:
         text = write(chance.choice(ways), day)
         case = chance.random()
-        yield text.lower() if case < 0.1 else text.upper() if case < 0.15 else text, day.isoformat()
+        yield text.lower() if case < 0.1 else text, day.isoformat()
