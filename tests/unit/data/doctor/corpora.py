@@ -5,6 +5,10 @@ import json
 import random
 from pathlib import Path
 
+from hypothesis import Phase
+
+QUICK = dict(deadline=None, phases=[Phase.generate])
+"""Settings of hypothesis: a fault that is not found is shown as it was drawn; making it small first takes minutes."""
 WORDS = {
     "en": "man woman child dog horse teacher farmer doctor bird sailor | sees finds follows paints carries washes "
     "watches remembers draws hears | the a every some this | old small happy tired quiet friendly wild young | "

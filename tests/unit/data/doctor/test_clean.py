@@ -20,7 +20,7 @@ def nothing(report):
     assert report.go_ahead
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15, **corpora.QUICK)
 @given(
     seed=SEEDS,
     pair=st.sampled_from(corpora.pairs_of_languages()),
@@ -38,7 +38,7 @@ def test_parallel_text(tmp_path_factory, seed, pair, count, end):
     nothing(quick("translate", files))
 
 
-@settings(max_examples=5, deadline=None)
+@settings(max_examples=5, **corpora.QUICK)
 @given(seed=SEEDS, language=st.sampled_from(corpora.LANGUAGES))
 def test_tables_and_json_lines(tmp_path_factory, seed, language):
     folder = tmp_path_factory.mktemp("clean")

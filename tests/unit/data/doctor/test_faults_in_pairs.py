@@ -37,7 +37,7 @@ PLACES = st.sets(st.integers(0, COUNT - 1), min_size=1, max_size=8).map(sorted)
 
 
 @pytest.mark.parametrize("fault", faults.FAULTS, ids=lambda fault: fault.__name__)
-@settings(max_examples=4, deadline=None)
+@settings(max_examples=4, **corpora.QUICK)
 @given(
     languages=st.sampled_from(corpora.pairs_of_languages()),
     seed=st.integers(0, 2**32 - 1),
@@ -53,7 +53,7 @@ def test_a_fault_is_found_at_its_lines_and_nothing_else(tmp_path_factory, fault,
     assert {kind for kind, *_ in found} <= field.beside, found
 
 
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=8, **corpora.QUICK)
 @given(
     seed=st.integers(0, 2**32 - 1),
     side=st.integers(0, 1),
@@ -69,7 +69,7 @@ def test_lines_that_are_missing_on_one_side(tmp_path_factory, seed, side, places
     assert not found
 
 
-@settings(max_examples=6, deadline=None)
+@settings(max_examples=6, **corpora.QUICK)
 @given(seed=st.integers(0, 2**32 - 1), side=st.integers(0, 1), begin=st.integers(0, 200), length=st.integers(130, 200))
 def test_lines_that_shift_and_shift_back(tmp_path_factory, seed, side, begin, length):
     field = sown(("de", "fr"), seed, side, 400)
@@ -81,7 +81,7 @@ def test_lines_that_shift_and_shift_back(tmp_path_factory, seed, side, begin, le
     assert set(found) <= {("duplicate", "train", 0)}
 
 
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=8, **corpora.QUICK)
 @given(data=st.data(), seed=st.integers(0, 2**32 - 1))
 def test_faults_of_several_kinds_at_once(tmp_path_factory, data, seed):
     line_by_line = [fault for fault in faults.FAULTS if fault.__name__ in MIXABLE]

@@ -52,7 +52,7 @@ FAULTS = {
 
 
 @pytest.mark.parametrize("kind", FAULTS)
-@settings(max_examples=5, deadline=None)
+@settings(max_examples=5, **corpora.QUICK)
 @given(seed=SEEDS, places=PLACES)
 def test_rows_of_a_table(tmp_path_factory, kind, seed, places):
     rows = [list(row) for row in corpora.labelled(COUNT, seed)]
@@ -65,7 +65,7 @@ def test_rows_of_a_table(tmp_path_factory, kind, seed, places):
     )
 
 
-@settings(max_examples=5, deadline=None)
+@settings(max_examples=5, **corpora.QUICK)
 @given(seed=SEEDS, places=PLACES)
 def test_contradictions_and_duplicates(tmp_path_factory, seed, places):
     rows = [list(row) for row in corpora.labelled(COUNT, seed)]
@@ -90,7 +90,7 @@ BROKEN = {
 
 
 @pytest.mark.parametrize("kind", BROKEN)
-@settings(max_examples=4, deadline=None)
+@settings(max_examples=4, **corpora.QUICK)
 @given(seed=SEEDS, places=PLACES)
 def test_lines_of_json(tmp_path_factory, kind, seed, places):
     rows = corpora.labelled(COUNT, seed)
@@ -101,7 +101,7 @@ def test_lines_of_json(tmp_path_factory, kind, seed, places):
     assert report == {kind: [place + 1 for place in places]}
 
 
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=8, **corpora.QUICK)
 @given(seed=SEEDS, places=st.sets(st.integers(0, COUNT - 1), min_size=1, max_size=3).map(sorted))
 def test_quotes_that_are_never_closed(tmp_path_factory, seed, places):
     rows = corpora.labelled(COUNT, seed)
@@ -111,6 +111,15 @@ def test_quotes_that_are_never_closed(tmp_path_factory, seed, places):
         lines[place + 1] = f'"{text},{label}'
     report = found(classified(tmp_path_factory.mktemp("t"), lines, "a.csv"))
     assert report == {"unbalanced-quote": [place + 2 for place in places]}
+
+
+def test_two_stray_quotes_that_would_swallow_what_is_between(tmp_path):
+    rows = [(text.replace(",", ";"), label) for text, label in corpora.labelled(40, 1)]
+    lines = ["text,label", *(f"{text},{label}" for text, label in rows)]
+    lines[10] = '"' + lines[10]
+    lines[20] = lines[20].replace(".,", '.",')
+    # The second quote stands inside a cell that does not begin with one: there it is text.
+    assert found(classified(tmp_path, lines, "a.csv")) == {"unbalanced-quote": [11]}
 
 
 def test_cells_over_several_lines_are_no_fault(tmp_path):
@@ -141,7 +150,7 @@ def test_a_label_column_that_is_text(tmp_path):
     assert not report.go_ahead
 
 
-@settings(max_examples=5, deadline=None)
+@settings(max_examples=5, **corpora.QUICK)
 @given(seed=SEEDS, places=PLACES)
 def test_labels_that_training_does_not_have(tmp_path_factory, seed, places):
     rows = [list(row) for row in corpora.labelled(2 * COUNT, seed)]
@@ -154,7 +163,7 @@ def test_labels_that_training_does_not_have(tmp_path_factory, seed, places):
     assert "'envy'" in report.findings[0].said
 
 
-@settings(max_examples=4, deadline=None)
+@settings(max_examples=4, **corpora.QUICK)
 @given(seed=SEEDS, places=PLACES)
 def test_leakage_whatever_the_label(tmp_path_factory, seed, places):
     rows = [list(row) for row in corpora.labelled(2 * COUNT, seed)]
@@ -172,7 +181,7 @@ def test_a_number_that_is_missing_among_labels(tmp_path):
     assert report.go_ahead
 
 
-@settings(max_examples=6, deadline=None)
+@settings(max_examples=6, **corpora.QUICK)
 @given(seed=SEEDS, places=PLACES, wrong=st.sampled_from(["?", "", "nan", "inf", "45", "-17", "4,5"]))
 def test_scores(tmp_path_factory, seed, places, wrong):
     rows = [list(row) for row in corpora.scored(COUNT, seed)]

@@ -75,7 +75,7 @@ def one_word_sentence(sentence):
 @pytest.mark.parametrize(
     "sow", [missing_tag, malformed_tag, tag_sequence, type_within_entity, ragged_columns, one_word_sentence]
 )
-@settings(max_examples=5, deadline=None)
+@settings(max_examples=5, **corpora.QUICK)
 @given(seed=SEEDS, places=PLACES)
 def test_tags(tmp_path_factory, sow, seed, places):
     sentences = corpora.tagged(COUNT, seed)
@@ -162,7 +162,7 @@ ANSWERS = {
 
 @pytest.mark.parametrize("kind", ANSWERS)
 @pytest.mark.parametrize("ending", ["json", "jsonl"])
-@settings(max_examples=4, deadline=None)
+@settings(max_examples=4, **corpora.QUICK)
 @given(seed=SEEDS, places=PLACES)
 def test_answers(tmp_path_factory, kind, ending, seed, places):
     records = corpora.questions(COUNT, seed)
@@ -179,7 +179,7 @@ def test_answers(tmp_path_factory, kind, ending, seed, places):
     assert examined("answer", path) == {kind: [place + first for place in places]}
 
 
-@settings(max_examples=4, deadline=None)
+@settings(max_examples=4, **corpora.QUICK)
 @given(seed=SEEDS, places=PLACES)
 def test_ids_that_are_used_twice(tmp_path_factory, seed, places):
     records = corpora.questions(COUNT + 1, seed)
