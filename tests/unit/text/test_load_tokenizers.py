@@ -11,7 +11,7 @@ from regard.text.kinds import ByteBPE, WordPiece
 from regard.text.load import load
 from regard.text.train import train
 
-TEXTS = texts(400)
+TEXTS = [text[:200] for text in texts(300)]
 
 
 @pytest.mark.parametrize("family", [name for name in LAYOUTS if name != "mbart50"])
