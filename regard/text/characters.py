@@ -16,6 +16,9 @@ SPACE = "▁"
 LABEL = 1 << 31 | 0xFF
 LONGEST = 64
 """Characters that are looked at together: no rule is as long."""
+EVERY = frozenset([b"", b"every"])
+"""Whatever follows, a closer look is due."""
+UNKNOWN = ("", EVERY)
 
 
 class Normalizer:
@@ -27,7 +30,8 @@ class Normalizer:
         defined = [piece.text for piece in model.pieces if piece.kind is PieceKind.USER_DEFINED]
         self._defined = sorted(defined, key=len, reverse=True)
         self._plain = self._ascii_stays()
-        self._known: dict[str, tuple[str, frozenset[int]]] = {}
+        self._known: dict[str, tuple[str, frozenset[bytes]]] = {}
+        """What a character becomes by itself, and the bytes after which a closer look is due."""
 
     def normal(self, text: str) -> str:
         """The normal form of a text, in which a space is written ▁."""
@@ -45,7 +49,10 @@ class Normalizer:
             normal, begins, ends = [SPACE], [0], [0]
         after_space, at = self._join, 0
         while at < len(text):
-            new, used = self._next(text, at)
+            new, followers = self._known.get(text[at], UNKNOWN)
+            used = 1
+            if followers and (followers is EVERY or text[at + 1 : at + 2].encode()[:1] in followers):
+                new, used = self._next(text, at)
             for character in new:
                 if character == " " and after_space:
                     continue
@@ -64,20 +71,16 @@ class Normalizer:
         return "".join(normal), begins, ends
 
     def _next(self, text: str, at: int) -> tuple[str, int]:
-        """What the text at a place becomes, and how many of its characters that takes."""
-        if self._defined:
-            for defined in self._defined:
-                if text.startswith(defined, at):
-                    return defined, len(defined)
-        character = text[at]
-        if character not in self._known:
-            self._known[character] = self._alone(character)
-        new, followers = self._known[character]
-        if followers and at + 1 < len(text) and text[at + 1].encode()[0] in followers:
-            return self._longest(text, at)
-        return new, 1
+        """What the text at a place becomes, and how many of its characters that takes: a closer look."""
+        for defined in self._defined:
+            if text.startswith(defined, at):
+                return defined, len(defined)
+        if text[at] not in self._known:
+            new, followers = self._alone(text[at])
+            self._known[text[at]] = (new, EVERY if any(word[0] == text[at] for word in self._defined) else followers)
+        return self._longest(text, at, self._known[text[at]][0])
 
-    def _alone(self, character: str) -> tuple[str, frozenset[int]]:
+    def _alone(self, character: str) -> tuple[str, frozenset[bytes]]:
         """What a character becomes by itself, and the bytes that may follow it in a longer run."""
         place, found = self._start(), None
         for byte in character.encode():
@@ -87,11 +90,11 @@ class Normalizer:
             return character, frozenset()
         units = self._units
         near = ((byte, place ^ byte) for byte in range(1, 256))
-        follow = (byte for byte, unit in near if unit < len(units) and units[unit] & LABEL == byte)
+        follow = (bytes([byte]) for byte, unit in near if unit < len(units) and units[unit] & LABEL == byte)
         return character if found is None else self._text(found), frozenset(follow)
 
-    def _longest(self, text: str, at: int) -> tuple[str, int]:
-        best, place = (self._known[text[at]][0], 1), self._start()
+    def _longest(self, text: str, at: int, alone: str) -> tuple[str, int]:
+        best, place = (alone, 1), self._start()
         for length, character in enumerate(text[at : at + LONGEST], 1):
             found = None
             for byte in character.encode():

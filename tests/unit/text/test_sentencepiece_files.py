@@ -56,7 +56,7 @@ def normalizers(request, tmp_path_factory):
 
 def test_texts_are_normalised_as_the_package_does_it(normalizers):
     ours, theirs = normalizers
-    for text in texts(700):
+    for text in (whole[:150] for whole in texts(450)):
         if "\0" not in text:  # the package's interface ends a text there
             assert ours.normal(text) == theirs.normalize(text), text
             assert ours.aligned(text)[0] == ours.normal(text)
@@ -81,7 +81,7 @@ def test_a_file_that_ends_early_is_an_error(model, tmp_path):
 
 
 @given(data=st.binary(max_size=400), at=st.integers(0, 200))
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=40, deadline=None)
 def test_garbage_is_refused_or_read_but_never_breaks(model, tmp_path_factory, data, at):
     path = tmp_path_factory.getbasetemp() / "garbage.model"
     whole = model.read_bytes()

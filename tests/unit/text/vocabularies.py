@@ -1,7 +1,10 @@
 """Small vocabularies, trained on the spot and saved in each of the published layouts."""
 
+import functools
 import json
 import random
+import tempfile
+from pathlib import Path
 
 import sentencepiece
 from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers, trainers
@@ -14,6 +17,7 @@ from regard.text.train import train
 ROBERTA = Names(padding="<pad>", unknown="<unk>", begin="<s>", end="</s>", separator=None, classify=None, mask="<mask>")
 
 
+@functools.cache
 def corpus(number=3000, seed=3):
     """Sentences to learn from: some words are frequent, some rare, some never there."""
     random_ = random.Random(seed)
@@ -144,19 +148,35 @@ def pieces(path, *, seed=3, vocab_size=500, model_type="unigram", **options):
         )
 
 
+def once(make):
+    """Made in the first call, copied after that."""
+
+    @functools.cache
+    def files():
+        with tempfile.TemporaryDirectory() as folder:
+            make(Path(folder))
+            return {path.name: path.read_bytes() for path in Path(folder).iterdir()}
+
+    def copy(folder):
+        for name, content in files().items():
+            (folder / name).write_bytes(content)
+
+    return copy
+
+
 LAYOUTS = {
-    "bert": (bert, "BertTokenizer"),
-    "gpt": (gpt, "OpenAIGPTTokenizer"),
-    "gpt2": (gpt2, "GPT2Tokenizer"),
-    "roberta": (roberta, "RobertaTokenizer"),
-    "clip": (clip, "CLIPTokenizer"),
-    "ctrl": (ctrl, "CTRLTokenizer"),
-    "t5": (t5, "T5Tokenizer"),
-    "albert": (albert, "AlbertTokenizer"),
-    "xlnet": (xlnet, "XLNetTokenizer"),
-    "mbart": (mbart, "MBartTokenizer"),
-    "mbart50": (mbart, "MBart50Tokenizer"),
-    "llama": (llama, "LlamaTokenizer"),
-    "marian": (marian, "MarianTokenizer"),
+    "bert": (once(bert), "BertTokenizer"),
+    "gpt": (once(gpt), "OpenAIGPTTokenizer"),
+    "gpt2": (once(gpt2), "GPT2Tokenizer"),
+    "roberta": (once(roberta), "RobertaTokenizer"),
+    "clip": (once(clip), "CLIPTokenizer"),
+    "ctrl": (once(ctrl), "CTRLTokenizer"),
+    "t5": (once(t5), "T5Tokenizer"),
+    "albert": (once(albert), "AlbertTokenizer"),
+    "xlnet": (once(xlnet), "XLNetTokenizer"),
+    "mbart": (once(mbart), "MBartTokenizer"),
+    "mbart50": (once(mbart), "MBart50Tokenizer"),
+    "llama": (once(llama), "LlamaTokenizer"),
+    "marian": (once(marian), "MarianTokenizer"),
 }
 """How each is made, and the class that opens it in transformers."""
