@@ -192,11 +192,9 @@ def test_a_file_that_changes_while_it_is_read(tmp_path):
     class Changing(Counted):
         def encode(self, examples):
             os.utime(source.files[0], ns=(1, 1))
-            with source.files[0].open("a") as file:
-                file.write("a\n")
             return super().encode(examples)
 
-    with pytest.raises(DataError, match=r"was changed while it was read|has 4\d lines"):
+    with pytest.raises(DataError, match=r"x\.en: the file was changed while it was read"):
         encode(source, Changing(Pairs(tokenizer=WORDS)), tmp_path / "cache")
     assert cache.latest(tmp_path / "cache") is None
 
