@@ -1,10 +1,11 @@
-"""A thousand mixes of texts, run by test_generation.py in a Python of its own: quick, for no shapes are checked there.
+"""Mixes of texts, run by test_generation.py in a Python of its own: quick, for no shapes are checked there.
 
-python tests/promises/mixes.py
+python tests/promises/mixes.py 1000
 """
 
 import functools
 import random
+import sys
 
 from unit.generation.networks import KINDS, network, translates
 
@@ -26,7 +27,7 @@ from regard.generation import (
     generate,
 )
 
-MIXES, TEXTS, CLOSE = 1000, 6, 1e-9
+TEXTS, CLOSE = 6, 1e-9
 SETTINGS = [
     Settings(end=[2, 5, 6], limit=4),
     Settings(end=[2, 5, 6], limit=4, rules=[NoRepeat(1), RepetitionPenalty(1.4)]),
@@ -73,7 +74,7 @@ def mix(kind, setting, draw):
 
 
 if __name__ == "__main__":
-    chance = random.Random(0)
-    for turn in range(MIXES):
+    mixes, chance = int(sys.argv[1]), random.Random(0)
+    for turn in range(mixes):
         mix(KINDS[turn % len(KINDS)], chance.randrange(len(SETTINGS)), chance)
-    print(f"{MIXES} mixes, each text as alone")
+    print(f"{mixes} mixes, each text as alone")
