@@ -17,8 +17,7 @@ from regard.data.example import Example, Question
 from regard.data.fields import NEEDED, OPTIONAL
 from regard.data.formats import Cells, JsonLines, Quoting, Table
 from regard.data.readers.jsonl import pick
-from regard.data.readers.table import _layout as layout_of  # the columns must be those that the reader takes
-from regard.data.readers.table import _splits as splits_of
+from regard.data.readers.table import layout_of, splits_of  # the columns must be those that the reader takes
 from regard.text.files import DataError, kind_of
 
 LONGEST_ROW = 1000

@@ -32,11 +32,11 @@ def read_table(files: Sequence[Path], form: Table, builder: Builder) -> Iterator
 def _one(file: Path, form: Table, builder: Builder) -> Iterator[Example]:
     separator = form.separator or ("," if kind_of(file) == ".csv" else "\t")
     quoting = form.quoting or (Quoting.NONE if separator == "\t" else Quoting.CSV)
-    rows = _quoted(file, separator) if quoting is Quoting.CSV else _plain(file, separator, _splits(form))
+    rows = _quoted(file, separator) if quoting is Quoting.CSV else _plain(file, separator, splits_of(form))
     first = next(rows, None)
     if first is None:
         return
-    layout = _layout(file, form, builder.kind, first, separator)
+    layout = layout_of(file, form, builder.kind, first, separator)
     body = rows if layout.named else chain([first], rows)
     width = len(first[1])
     for line, cells in body:
@@ -48,7 +48,7 @@ def _one(file: Path, form: Table, builder: Builder) -> Iterator[Example]:
 
 
 @dataclass(frozen=True)
-class _Layout:
+class Layout:
     places: Mapping[str, int]
     named: bool
     """Whether the first line is a header."""
@@ -56,7 +56,7 @@ class _Layout:
     """The cells that a row must have so that every field has one."""
 
 
-def _layout(file: Path, form: Table, kind: type[Example], first: Row, separator: str) -> _Layout:
+def layout_of(file: Path, form: Table, kind: type[Example], first: Row, separator: str) -> Layout:
     line, cells = first
     asked = {name: form.columns.get(name, name) for name in NEEDED[kind] + OPTIONAL[kind]}
     named = _is_header(form, kind, cells)
@@ -69,7 +69,7 @@ def _layout(file: Path, form: Table, kind: type[Example], first: Row, separator:
             places[name] = place
         elif name in NEEDED[kind] or name in form.columns:
             raise missing(kind, str(column), cells, file, line, _how(name, cells, separator))
-    return _Layout(places, named, max(place + 1 if place >= 0 else -place for place in places.values()))
+    return Layout(places, named, max(place + 1 if place >= 0 else -place for place in places.values()))
 
 
 def _is_header(form: Table, kind: type[Example], cells: list[str]) -> bool:
@@ -111,7 +111,7 @@ def _plain(file: Path, separator: str, splits: int) -> Iterator[Row]:
         yield line, text.split(separator, splits)
 
 
-def _splits(form: Table) -> int:
+def splits_of(form: Table) -> int:
     """How often a line is split at most; -1 is as often as it can be."""
     numbers = [column for column in form.columns.values() if isinstance(column, int)]
     return max(numbers) if form.cells is Cells.REST and numbers else -1
