@@ -185,7 +185,9 @@ def _go_on(loop: Loop, place: Folder, talk: Callable[[str], None]) -> None:
 
 
 def _finish(loop: Loop) -> str:
-    """Try the mean of several states, where the recipe asks for it; it is the best network if it does best. Says which is.
+    """Try the mean of several states, where the recipe asks for it; it is the best network if it does best.
+
+    Says which network is the best.
 
     Nothing of this is in a state: a run that ends in the middle of it does it again.
     """
