@@ -24,6 +24,7 @@ def test_two_runs_of_one_recipe_are_one_run(tmp_path):
     assert one["best/model.safetensors"] != three["best/model.safetensors"]
 
 
+@torch.no_grad()
 def greedy(network, source, start, end, limit=20):
     """What a network writes, word by word, in the plainest way."""
     written = [start]
@@ -33,7 +34,6 @@ def greedy(network, source, start, end, limit=20):
     return written[1:]
 
 
-@torch.no_grad()
 def test_the_end_is_learnt(tmp_path):
     """A network that knows its few sentences by heart stops where they stop: at the end token, nowhere else."""
     recipe = write_recipe(tmp_path)
