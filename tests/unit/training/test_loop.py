@@ -1,11 +1,13 @@
 import copy
 import json
 import math
+import os
+import signal
 
 import pytest
 import torch
 from unit.training.looping import Fixed, largest_difference, loop, pairs, parameters
-from unit.training.tiny import batch, ids
+from unit.training.tiny import batch, files_of, ids
 
 from regard.training import state, watch
 from regard.training.folder import read_metrics
@@ -163,6 +165,27 @@ def test_states_are_pruned_by_rule(tmp_path, average, left):
     )
     run.run()
     assert list(state.saved(run.folder.states)) == left
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_asked_to_stop_it_writes_its_state_and_goes_on_exactly(tmp_path, number):
+    """The state that it writes is not one of the planned ones, and must not end up in the mean of the last."""
+    given = Fixed(*[pairs(4, seed) for seed in range(3)])
+    plan = dict(dropout=0.3, steps=9, save_every=2, keep=2, average=Last(count=2))
+    whole = loop(tmp_path / "whole", given, **plan)
+    whole.run()
+    run = loop(tmp_path / "run", given, **plan)
+    real = run.optimizers.step
+    run.optimizers.step = lambda factor: (real(factor), run.progress.step == 7 and os.kill(os.getpid(), number))
+    with pytest.raises(KeyboardInterrupt):
+        run.run()
+    assert list(state.saved(run.folder.states)) == [4, 6, 7]
+    again = loop(tmp_path / "run", given, **plan)
+    again.restore(state.load(run.folder.states / "step-00000007"))
+    again.run()
+    assert files_of(tmp_path / "run") == files_of(tmp_path / "whole")
+    assert list(state.saved(run.folder.states)) == [8, 9]
+    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
 
 
 def test_gradient_checkpointing_changes_nothing(tmp_path):

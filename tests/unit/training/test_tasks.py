@@ -6,10 +6,12 @@ import random
 import pytest
 import torch
 import transformers
+from safetensors.torch import load_file
 from unit.training.tiny import RECIPE, WORDS, write_recipe
 
 import regard
 from regard.text.load import load as load_tokenizer
+from regard.training import run as running
 from regard.training.folder import Folder, read_metrics
 from regard.training.run import train
 
@@ -194,6 +196,41 @@ def test_other_optimizers_learn_too(tmp_path, kind):
     train(write_recipe(tmp_path, text), {"training.accumulate": 1}, folder=tmp_path / "run")
     losses = [line["loss"] for line in read_metrics(Folder(tmp_path / "run").metrics) if "loss" in line]
     assert losses[-1] < losses[0] - 0.2
+
+
+def test_measures_and_samples_are_handed_in(tmp_path, capsys):
+    """The task's own metric decides which network is the best, and samples are shown."""
+    seen = []
+
+    def measure(trained):
+        assert not trained.network.training
+        seen.append(trained.tokenizer.decode(trained.tokenizer.encode("red dog").ids))
+        return {"bleu": [1.0, 3.0, 2.0][len(seen) - 1]}
+
+    change = {"training.steps": 3, "training.evaluate_every": 1, "training.best": "bleu"}
+    place = tmp_path / "run"
+    train(write_recipe(tmp_path), change, folder=place, measure=measure, sample=lambda trained: ["red dog → dog red"])
+    assert [line["valid_bleu"] for line in measures(place)] == [1.0, 3.0, 2.0]
+    assert seen == ["red dog"] * 3
+    said = capsys.readouterr().err
+    assert said.count("red dog → dog red") == 3
+    assert "the best network (step 2)" in said
+
+
+def test_without_validation_data_the_last_network_is_the_best(tmp_path):
+    best = train(write_recipe(tmp_path), {"data.valid": [], "training.steps": 3}, folder=tmp_path / "run")
+    kept = load_file(tmp_path / "run" / "checkpoints" / "step-00000003" / "state.safetensors")
+    found = dict(regard.load(best).network.named_parameters())
+    assert all(torch.equal(kept[f"parameter/{name}"], value) for name, value in found.items())
+
+
+def test_a_machine_that_lacks_what_is_asked_for(tmp_path, capsys, monkeypatch):
+    recipe = write_recipe(tmp_path)
+    with pytest.raises(ValueError, match=r"training\.device is 'cuda:99', which this machine does not have"):
+        train(recipe, {"training.device": "cuda:99"}, folder=tmp_path / "gpu")
+    monkeypatch.setattr(running, "has_bfloat16", lambda device: False)
+    train(recipe, {"training.precision": "bfloat16", "training.steps": 1}, folder=tmp_path / "run")
+    assert "does not compute in bfloat16, so float32 is used" in capsys.readouterr().err
 
 
 def test_a_task_needs_its_kind_of_network(tmp_path):
