@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -14,15 +15,116 @@ from regard.checkpoint import load as checkpoint
 from regard.checkpoint.load import AnyNetwork
 from regard.checkpoint.report import Report
 from regard.checkpoint.save import save
+from regard.tasks import generate as generating
+from regard.tasks import habits
+from regard.tasks import translate as translating
+from regard.tasks.generate import Chance
+from regard.tasks.written import Written
+from regard.text import load as text
+from regard.text.tokenizer import Tokenizer
 from regard.transformer.describe import render, tree
 
 
 @dataclass(frozen=True)
 class Model:
-    """A network, and where it came from."""
+    """A network with its tokenizer, and where they came from."""
 
     network: AnyNetwork
     report: Report
+    folder: Path | None = None
+
+    @cached_property
+    def tokenizer(self) -> Tokenizer:
+        """Text to ids and back, as the model's folder has it."""
+        if self.folder is None:
+            raise ValueError("this model has no folder, so no tokenizer: load it from a folder")
+        return text.load(self.folder)
+
+    @cached_property
+    def habits(self) -> habits.Habits:
+        """How the model's authors let it write."""
+        return habits.read(self.folder, self.tokenizer)
+
+    def translate(
+        self,
+        texts: str | Iterable[str],
+        *,
+        source_language: str | None = None,
+        target_language: str | None = None,
+        prefix: str | None = None,
+        beam: int | None = None,
+        n_best: int = 1,
+        length_penalty: float | None = None,
+        limit: int | None = None,
+        begin: str = "",
+        alignment: bool = False,
+    ) -> list[Written]:
+        """Translate texts, or do what else an encoder-decoder was trained for.
+
+            model.translate(["A man rides a horse."])[0].text
+            model.translate(texts, beam=5, n_best=3)          # [0].alternatives has the second and third best
+            model.translate(texts, prefix="summarize: ")      # T5
+            model.translate(texts, source_language="en", target_language="ro")      # mBART, T5
+
+        What is left out is as the model's authors publish it. Nothing is cut silently: `stopped` and `truncated` tell.
+        """
+        wish = translating.Wish(
+            source_language=source_language,
+            target_language=target_language,
+            prefix=prefix,
+            beam=beam,
+            n_best=n_best,
+            length_penalty=length_penalty,
+            limit=limit,
+            begin=begin,
+            alignment=alignment,
+        )
+        return list(self.translator(wish).translate([texts] if isinstance(texts, str) else texts))
+
+    def translator(self, wish: translating.Wish) -> translating.Translator:
+        """The same for texts without end, and token by token."""
+        return translating.Translator(self.network, self.tokenizer, self.habits, wish)
+
+    def generate(
+        self,
+        prompts: str | Iterable[str],
+        *,
+        chance: Chance | None = None,
+        beam: int | None = None,
+        n_best: int = 1,
+        length_penalty: float | None = None,
+        repetition_penalty: float | None = None,
+        no_repeat: int | None = None,
+        limit: int | None = None,
+        stop: Sequence[str] = (),
+        end_loops: bool = False,
+        control: str | None = None,
+    ) -> list[Written]:
+        """Continue texts.
+
+            model.generate("Once upon a time")[0].text                                  # the likeliest tokens
+            model.generate("Once upon a time", chance=Chance(seed=1, temperature=0.8))  # by chance
+
+        `text` is the continuation alone. It ends where the model ends it, where a text of `stop` is written, where it
+        goes in circles (with `end_loops`), or at the limit; `stopped` says which.
+        """
+        wish = generating.Wish(
+            chance=chance,
+            beam=beam,
+            n_best=n_best,
+            length_penalty=length_penalty,
+            repetition_penalty=repetition_penalty,
+            no_repeat=no_repeat,
+            limit=limit,
+            stop=tuple(stop),
+            end_loops=end_loops,
+            control=control,
+        )
+        return list(self.generator(wish).generate([prompts] if isinstance(prompts, str) else prompts))
+
+    def generator(self, wish: generating.Wish) -> generating.Generator:
+        """The same for prompts without end, and token by token."""
+        return generating.Generator(self.network, self.tokenizer, self.habits, wish)
 
     def save(self, folder: str | Path, *, dtype: torch.dtype | None = None) -> str:
         """Write the model to a folder, in its family's layout if it has one; says in which."""
@@ -53,4 +155,5 @@ def load(
     """
     place = hub.fetch(str(folder)) if download and not Path(folder).exists() else Path(folder)
     network, report = checkpoint.load(place, architecture=architecture, change=change, dtype=dtype, device=device)
-    return Model(network, report)
+    network.eval()
+    return Model(network, report, place)

@@ -1,60 +1,156 @@
-"""`regard demo`: a small Transformer, from its config to its attention."""
+"""`regard demo`: train a small Transformer here and now, and use it.
+
+It learns to read dates, written in four languages in some fifty ways, from data that it makes itself.
+"""
 
 from __future__ import annotations
 
 import sys
-import tempfile
-import time
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+if TYPE_CHECKING:
+    from regard.model import Model
+
+RECIPE = """\
+# The recipe of `regard demo`. Try your own: regard train recipe.toml
+
+task = "translate"
+
+[data]
+train = ["train.text", "train.iso"]     # one date a line, as people write it; the same date as ISO 8601
+valid = ["valid.text", "valid.iso"]
+
+[tokenizer]
+kind = "bpe"
+size = 512
+shared = true
+
+[network]
+family = "transformer"                  # Vaswani et al. 2017, only smaller
+layers = [2, 2]
+model_dim = 96
+heads = 4
+inner_dim = 192
+dropout = 0.05
+
+[objective]
+smoothing = 0.0
+
+[training]
+tokens = 4096
+steps = 700
+optimizer = { kind = "adamw", rate = 3e-3, betas = [0.9, 0.98], decay = 0.01 }
+schedule = { kind = "linear", warmup = 100 }
+evaluate_every = 350
+save_every = 350
+"""
+TRAINING, HELD_OUT = 60_000, 1_000
+EXAMPLE = "Donnerstag, der fünfte März neunzehnhundertsiebenundachtzig"
 SHADES = " ░▒▓█"
 
 
 def demo(
-    folder: Annotated[Path | None, typer.Option(help="Keep the model that the demo makes in this folder.")] = None,
+    folder: Annotated[Path, typer.Option(help="Where the demo keeps its data and its model.")] = Path("runs/demo"),
+    steps: Annotated[int | None, typer.Option(min=1, help="Train for so many steps, not as the recipe says.")] = None,
 ) -> None:
-    """Build a small 2017 Transformer, show its parts, run it, look at its attention, save it and load it again."""
-    say("building a Transformer (Vaswani et al. 2017) with two blocks on either side …")
+    """Train a small Transformer that reads dates (two minutes on two cores), and use it."""
+    say("regard demo: a Transformer learns to read dates, like “the fifth of March, nineteen eighty-seven”.")
+    best = folder / "run" / "best"
+    if (folder / "done").exists():
+        say(f"It was trained before and is in {best}. Delete {folder} to train it again.")
+    else:
+        _train(folder, steps)
+    import regard.model
+
+    model = regard.model.load(best)
+    _examine(model)
+    _picture(model)
+    say(
+        f"The model is in {best}. Every command takes it, for example:\n"
+        f'  regard translate {best} "le 14 juillet 1989"\n  regard show {best}\n  regard tokenize {best} "May 1, 2024"'
+    )
+    if sys.stdin.isatty():
+        _talk(model)
+
+
+def _train(folder: Path, steps: int | None) -> None:
+    from regard.data import dates
+    from regard.training.run import train
+
+    folder.mkdir(parents=True, exist_ok=True)
+    which = dates.days(TRAINING + HELD_OUT, seed=0)
+    for name, days in (("train", which[:TRAINING]), ("valid", which[TRAINING:])):
+        texts, isos = zip(*dates.pairs(days, dates.SEEN, seed=len(days)), strict=True)
+        (folder / f"{name}.text").write_text("\n".join(texts) + "\n", encoding="utf-8")
+        (folder / f"{name}.iso").write_text("\n".join(isos) + "\n", encoding="utf-8")
+    (folder / "recipe.toml").write_text(RECIPE, encoding="utf-8")
+    say(f"made {TRAINING:,} dates to learn from, in {len(dates.SEEN)} ways of writing; for example:")
+    for line in texts[:3]:
+        say(f"  {line}")
+    run = folder / "run"
+    changes = {} if steps is None else {"training.steps": steps}
+    train(folder / "recipe.toml", changes, folder=run, resume=(run / "recipe.toml").exists())
+    (folder / "done").touch()
+
+
+def _examine(model: Model) -> None:
+    """How many dates it reads right that it has never seen, and how many written in ways that it has never seen."""
+    from regard.data import dates
+
+    days = dates.days(TRAINING + HELD_OUT, seed=0)[TRAINING:]
+    for what, ways in (
+        ("dates that it has never seen", dates.SEEN),
+        ("ways of writing that it has never seen", dates.UNSEEN),
+    ):
+        texts, isos = zip(*dates.pairs(days, ways, seed=7), strict=True)
+        read = [written.text for written in model.translate(texts)]
+        right = sum(one == other for one, other in zip(read, isos, strict=True))
+        sys.stdout.write(f"{what}: {right / len(isos):.3f} of {len(isos):,} read exactly right\n")
+        wrong = [(text, said) for text, said, iso in zip(texts, read, isos, strict=True) if said != iso]
+        for text, said in wrong[:2]:
+            say(f"  it read “{text}” as {said}")
+    sys.stdout.flush()
+
+
+def _picture(model: Model) -> None:
+    """What the decoder looks at while it writes one date."""
     import torch
 
-    from regard.checkpoint.load import load
-    from regard.checkpoint.save import save
-    from regard.families.transformer import transformer_2017
-    from regard.transformer.describe import render, tree
-    from regard.transformer.network import EncoderDecoder, build
+    from regard.transformer.network import EncoderDecoder
     from regard.transformer.watching import watch
 
-    network = build(transformer_2017(vocabulary=100, layers=(2, 2), model_dim=64, heads=4, length=64), seed=1).eval()
+    network, tokenizer = model.network, model.tokenizer
     assert isinstance(network, EncoderDecoder)
-    sys.stdout.write(render(tree(network)) + "\n\n")
-
-    source = torch.randint(3, 100, (1, 12), generator=torch.Generator().manual_seed(0))
-    target = torch.randint(3, 100, (1, 8), generator=torch.Generator().manual_seed(1))
-    address = "decoder.blocks.1.cross_attention"
-    started = time.perf_counter()
+    source = tokenizer.encode(EXAMPLE)
+    target = tokenizer.target.encode(model.translate(EXAMPLE)[0].text)
+    address = "decoder.blocks.0.cross_attention"
+    given = [model.habits.start or 0, *target.ids[:-1]]
     with torch.no_grad(), watch(network, address) as seen:
-        output = network(source, target)
-    took = time.perf_counter() - started
-    assert output.logits is not None
-    say(f"it read 12 tokens and scored 100 words at each of 8 places in {took * 1000:.0f} ms (it is not trained yet).")
-    say(f"what head 0 of {address} attends to (down: target, across: source):")
-    for row in seen[address][0][0]:
-        bright = row / row.max()
-        sys.stdout.write("  " + "".join(SHADES[int(value * (len(SHADES) - 1))] * 2 for value in bright) + "\n")
+        network(torch.tensor([source.ids]), torch.tensor([given]))
+    say("\nWhere it looks while it writes a date (down: what it writes; across: what it reads):\n")
+    weights = seen[address][0].mean(dim=0)
+    shown = [EXAMPLE[start:end] or "·" for start, end in source.offsets]
+    say("             " + "".join(shown))
+    for token, row in zip(target.tokens, weights, strict=True):
+        cells = (SHADES[min(4, int(5 * share))] * len(text) for share, text in zip(row.tolist(), shown, strict=True))
+        say(f"  {token:>10} {''.join(cells)}")
+    say("")
 
-    with tempfile.TemporaryDirectory() as temporary:
-        place = folder or Path(temporary) / "model"
-        layout = save(network, place)
-        again, report = load(place)
-        with torch.no_grad():
-            same = torch.equal(again(source, target).logits, output.logits)
-        say(f"saved in the layout of {layout} and loaded again ({report.summary().split(': ')[1]}).")
-        if not same:
-            raise ValueError("the loaded network does not say the same: please report this")
-        say("the loaded network says the same, bit for bit." + (f" It is in {folder}." if folder else ""))
+
+def _talk(model: Model) -> None:
+    """Read what a person types."""
+    say("Type a date in English, German, French or Spanish (an empty line ends):")
+    while True:
+        try:
+            text = input("> ").strip()
+        except EOFError:
+            return
+        if not text:
+            return
+        sys.stdout.write(f"{model.translate(text)[0].text}\n")
 
 
 def say(line: str) -> None:

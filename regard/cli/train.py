@@ -31,8 +31,8 @@ def train(
 
         sys.stdout.write(outlook(chosen))
         return
+    from regard.tasks.train import train as run
     from regard.training.run import default_folder
-    from regard.training.run import train as run
 
     place = folder or (Path(chosen.folder) if chosen.folder else default_folder(recipe))
     best = run(chosen, folder=place, resume=resume)

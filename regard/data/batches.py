@@ -104,6 +104,8 @@ class Batches:
                 self._sort(self.arrangement)
             case Packed():
                 self.skipped = np.flatnonzero(self._documents().lengths < 2)
+        if len(self.skipped) == len(corpus):
+            raise ValueError(f"none of the {len(corpus):,} rows can be used: all are left out")
 
     def _sort(self, arrangement: ByLength) -> None:
         longest = np.max(np.stack(list(self.corpus.lengths.values())), axis=0)
@@ -112,7 +114,7 @@ class Batches:
             self._kept, self.skipped = np.flatnonzero(~over), np.flatnonzero(over)
             if arrangement.too_long is TooLong.REFUSE:
                 raise ValueError(self._refused(longest, arrangement.tokens))
-        columns = [lengths[self._kept] for lengths in self.corpus.lengths.values() if lengths.max() > 1]
+        columns = [lengths[self._kept] for lengths in self.corpus.lengths.values() if lengths.max(initial=0) > 1]
         self._places, self._bounds = by_length(columns or [longest[self._kept]], arrangement.tokens)
 
     def _refused(self, longest: NDArray[Any], tokens: int) -> str:
@@ -155,7 +157,10 @@ class Batches:
 
     def epoch(self, epoch: int, start: int = 0) -> Iterator[Batch]:
         """The batches of one epoch, from a step on."""
-        for step in range(start, self.steps(epoch)):
+        steps = self.steps(epoch)
+        if not 0 <= start <= steps:
+            raise IndexError(f"step {start} of epoch {epoch}, which has {steps} steps")
+        for step in range(start, steps):
             yield self.get(epoch, step)
 
     def at(self, epoch: int = 0, step: int = 0) -> Iterator[Batch]:

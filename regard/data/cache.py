@@ -49,23 +49,28 @@ def locked(folder: Path) -> Iterator[None]:
         yield
 
 
-def clear(folder: Path) -> Path:
-    """An empty place to write to."""
-    making = folder / MAKING
-    shutil.rmtree(making, ignore_errors=True)
-    making.mkdir(parents=True)
-    return making
+@contextmanager
+def making(folder: Path) -> Iterator[Path]:
+    """An empty place to write to. What fails is removed; what was killed, the next one removes."""
+    path = folder / MAKING
+    shutil.rmtree(path, ignore_errors=True)
+    path.mkdir(parents=True)
+    try:
+        yield path
+    except BaseException:
+        shutil.rmtree(path, ignore_errors=True)
+        raise
 
 
 def publish(folder: Path, key: str) -> None:
     """What was made takes its name at once, after every byte of it is on disk. Older corpora are removed."""
-    making, done = folder / MAKING, folder / key
-    for path in making.iterdir():
+    made, done = folder / MAKING, folder / key
+    for path in made.iterdir():
         _flush(path)
-    _flush(making)
+    _flush(made)
     if done.exists():  # it was found broken, or it would have been used
         shutil.rmtree(done)
-    making.rename(done)
+    made.rename(done)
     _flush(folder)
     for path in folder.iterdir():
         if path.is_dir() and path.name != key:

@@ -9,8 +9,9 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from operator import index
 from pathlib import Path
-from typing import Any
+from typing import Any, SupportsIndex
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,8 +36,9 @@ class Column:
     offsets: NDArray[np.int64]
     """Where each row begins in `values`, and last where the last one ends."""
 
-    def __getitem__(self, row: int) -> NDArray[Any]:
-        return self.values[self.offsets[row] : self.offsets[row + 1]]
+    def __getitem__(self, row: SupportsIndex) -> NDArray[Any]:
+        number = index(row)
+        return self.values[self.offsets[number] : self.offsets[number + 1]]
 
     @cached_property
     def lengths(self) -> NDArray[np.int32]:
@@ -66,10 +68,11 @@ class Corpus:
     def __len__(self) -> int:
         return self.rows
 
-    def __getitem__(self, row: int) -> dict[str, NDArray[Any]]:
-        if not -self.rows <= row < self.rows:
-            raise IndexError(f"row {row} of a corpus of {self.rows}")
-        return {name: column[row % self.rows] for name, column in self.columns.items()}
+    def __getitem__(self, row: SupportsIndex) -> dict[str, NDArray[Any]]:
+        number = index(row)
+        if not -self.rows <= number < self.rows:
+            raise IndexError(f"row {number} of a corpus of {self.rows}")
+        return {name: column[number % self.rows] for name, column in self.columns.items()}
 
     @property
     def lengths(self) -> dict[str, NDArray[np.int32]]:

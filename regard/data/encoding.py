@@ -63,7 +63,7 @@ def encode(source: Source, encoder: Encoder, folder: str | Path, progress: Progr
 
 
 def _key(source: Source, encoder: Encoder, stamps: Mapping[str, Stamp]) -> str:
-    contents = [stamp.content for stamp in stamps.values()]
+    contents = [stamps[name].content for name in source.names()]
     made_from = [VERSION, source.settings(), encoder.fingerprint(), contents]
     return hashlib.sha256(json.dumps(made_from, sort_keys=True).encode()).hexdigest()[:32]
 
@@ -82,20 +82,19 @@ def _write_about(folder: Path, about: Mapping[str, object]) -> None:
 def _make(
     source: Source, encoder: Encoder, folder: Path, key: str, stamps: Mapping[str, Stamp], progress: Progress | None
 ) -> None:
-    making = cache.clear(folder)
-    with _Writer(making, encoder) as writer:
-        for count, chunk in _encoded(_chunks(source.read()), encoder):
-            writer.write(count, chunk)
-            if progress is not None:
-                progress(writer.examples)
-        about = writer.about()
-    if not writer.rows:
-        raise DataError(next(iter(stamps)), None, "there is no example in it")
-    for name, now in source.stamps(stamps).items():
-        if now != stamps.get(name):
-            raise DataError(name, None, "the file was changed while it was read: encode it again")
-    _write_about(making, {**about, "files": stamps_to_json(stamps)})
-    cache.publish(folder, key)
+    with cache.making(folder) as place:
+        with _Writer(place, encoder) as writer:
+            for count, chunk in _encoded(_chunks(source.read()), encoder):
+                writer.write(count, chunk)
+                if progress is not None:
+                    progress(writer.examples)
+        if not writer.rows:
+            raise DataError(next(iter(stamps)), None, "there is no example in it")
+        for name, now in source.stamps(stamps).items():
+            if now != stamps.get(name):
+                raise DataError(name, None, "the file was changed while it was read: encode it again")
+        _write_about(place, {**writer.about(), "files": stamps_to_json(stamps)})
+        cache.publish(folder, key)
 
 
 def _chunks(examples: Iterable[Example]) -> Iterator[list[Example]]:

@@ -11,7 +11,7 @@ from typing import Any, NoReturn, TypeVar, cast
 
 from regard.data.example import Answer, Example, Labelled, Pair, Plain, Question, Tagged
 from regard.data.formats import Scheme
-from regard.data.tags import to_bio
+from regard.data.tags import recognise, to_bio
 from regard.text.files import DataError
 
 E = TypeVar("E", bound=Example)
@@ -47,7 +47,6 @@ class Builder:
     label: Label = Label.NAME
     join: str | None = None
     names: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    scheme: Scheme = Scheme.LENIENT
 
     def build(self, found: Mapping[str, Any], file: Path, line: int) -> Example:
         """The example that these values make."""
@@ -68,8 +67,10 @@ class Builder:
         words, tags = values.texts("words"), values.list_of_names("tags")
         if len(words) != len(tags):
             values.fail(f"{len(words)} words and {len(tags)} tags: each word needs one tag")
-        where = [values.line] * len(tags)
-        return Tagged(words=words, tags=to_bio(tags, self.scheme, values.file, where), **origin)
+        scheme = recognise([tags])
+        if scheme in (Scheme.BIO, Scheme.IOB1):
+            scheme = Scheme.LENIENT  # one sentence does not tell which of the two, and this reads both
+        return Tagged(words=words, tags=to_bio(tags, scheme, values.file, [values.line] * len(tags)), **origin)
 
 
 def check_fields(kind: type[Example], asked: Iterable[str], file: Path) -> None:

@@ -60,13 +60,18 @@ class Source:
         form = None if self.form is None else [type(self.form).__name__, repr(self.form)]
         return [self.kind.__name__, str(self.what == "embed"), self.label.value, form]
 
+    def names(self) -> list[str]:
+        """The files in the order in which they are read, one twice if it is read twice; or "rows" for records."""
+        if self.files and isinstance(self.files[0], str | Path):
+            return [str(path.resolve()) for path in expand([Path(file) for file in cast(Sequence[str], self.files)])]
+        return ["rows"]
+
     def stamps(self, known: Mapping[str, Stamp]) -> dict[str, Stamp]:
         """What each file is like now. A file that looks as it did is not read through again."""
-        if self.files and isinstance(self.files[0], str | Path):
-            paths = expand([Path(file) for file in cast(Sequence[str], self.files)])
-            names = [str(path.resolve()) for path in paths]
-            return {name: stamp(Path(name), known.get(name)) for name in names}
-        return {"rows": _stamp_records(cast(Records, self.files))}
+        names = self.names()
+        if names == ["rows"]:
+            return {"rows": _stamp_records(cast(Records, self.files))}
+        return {name: stamp(Path(name), known.get(name)) for name in names}
 
 
 def stamp(path: Path, known: Stamp | None) -> Stamp:

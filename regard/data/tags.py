@@ -71,7 +71,7 @@ def recognise(sentences: Iterable[Iterable[str]]) -> Scheme:
 
 def to_bio(tags: Sequence[str], scheme: Scheme, file: Path, lines: Sequence[int]) -> tuple[str, ...]:
     """One sentence's tags in BIO. A tag that the scheme does not allow at its place is a `DataError` at its line."""
-    if scheme is Scheme.PLAIN or (scheme is Scheme.LENIENT and recognise([tags]) is Scheme.PLAIN):
+    if scheme is Scheme.PLAIN:
         return tuple(tags)
     ending, single = ENDS.get(scheme, ("", ""))
     done: list[str] = []

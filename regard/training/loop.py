@@ -25,6 +25,7 @@ from regard.training.folder import Folder
 from regard.training.objective import Objective
 from regard.training.optimizer import Optimizers, freeze
 from regard.training.progress import Reporter
+from regard.training.quick import quicken
 from regard.training.schedule import factor
 from regard.training.settings import Best, Last, Training
 from regard.training.state import Progress, State
@@ -55,6 +56,7 @@ class Loop:
     def __post_init__(self) -> None:
         freeze(self.network, self.plan.freeze)
         self.device = torch.device(self.plan.device)
+        quicken(self.network)
         self.network.train()
         self.network.recompute(self.plan.recompute)
         self.optimizers = Optimizers(self.network, self.plan.optimizer, self.plan.layer_decay)

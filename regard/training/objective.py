@@ -16,6 +16,8 @@ from torch import Tensor, nn
 
 from regard.data.batches import Batch
 from regard.data.encoders.base import IGNORED
+from regard.training.quick import words_loss
+from regard.transformer.head import LanguageModel
 from regard.transformer.rows import Rows
 from regard.transformer.scores import EachToken
 
@@ -61,23 +63,26 @@ class Asked:
 Vectors = Float[Tensor, "places model"]
 
 
-@runtime_checkable
-class LabelLoss(Protocol):
-    """The sum of the losses at labelled places: `label_loss`, or something faster that gives the same."""
-
-    def __call__(self, vectors: Tensor, score: Callable[[Tensor], Tensor], labels: Tensor, smoothing: float) -> Tensor:
-        """The sum."""
-
-
 def label_loss(
-    vectors: Tensor, score: Callable[[Tensor], Tensor], labels: Int[Tensor, " places"], smoothing: float
+    vectors: Vectors, head: EachToken | None, labels: Int[Tensor, " places"], smoothing: float
 ) -> Float[Tensor, ""]:
-    """The sum of the cross-entropies of what `score` says of each vector.
+    """The sum of the cross-entropies of what a head says of each vector; without a head, of the vectors themselves.
 
     With smoothing ε the truth is 1 − ε at the label and ε spread evenly over all labels (Szegedy et al. 2015):
     −(1 − ε) · log p(label) − ε · mean of log p.
     """
-    return nn.functional.cross_entropy(score(vectors), labels, label_smoothing=smoothing, reduction="sum")
+    if isinstance(head, LanguageModel) and vectors.device.type == "cpu" and not torch.is_autocast_enabled("cpu"):
+        return words_loss(head, vectors, labels, smoothing)
+    scores = scored(head, vectors)
+    return nn.functional.cross_entropy(scores, labels, label_smoothing=smoothing, reduction="sum")
+
+
+def scored(head: EachToken | None, vectors: Vectors) -> Float[Tensor, "places labels"]:
+    """What a head says of each vector."""
+    if head is None:
+        return vectors
+    rows = Rows.of((max(1, len(vectors)),), vectors.device)  # which it does not look at
+    return torch.as_tensor(head(vectors, rows).words)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,7 +91,6 @@ class Labelling:
 
     smoothing: float = 0.0
     """How much of the truth is spread over all labels, while training."""
-    label_loss: LabelLoss = label_loss
 
     def ask(self, batch: Batch) -> Asked:
         """What the network is asked about a batch."""
@@ -94,46 +98,29 @@ class Labelling:
 
     def loss(self, network: Any, batch: Batch) -> Loss:
         """The sum over the labelled places."""
-        vectors, score, labels = answer(self.ask(batch), network)
+        vectors, head, labels = answer(self.ask(batch), network)
         if network.training:
-            return Loss(self.label_loss(vectors, score, labels, self.smoothing), len(labels))
-        right = int((score(vectors).argmax(dim=-1) == labels).sum())
-        return Loss(self.label_loss(vectors, score, labels, 0.0), len(labels), {"accuracy": right})
+            return Loss(label_loss(vectors, head, labels, self.smoothing), len(labels))
+        right = int((scored(head, vectors).argmax(dim=-1) == labels).sum())
+        return Loss(label_loss(vectors, head, labels, 0.0), len(labels), {"accuracy": right})
 
 
-def answer(asked: Asked, network: Any) -> tuple[Tensor, Callable[[Tensor], Tensor], Tensor]:
-    """The vectors at the labelled places, what makes scores of them, and the labels.
+def answer(asked: Asked, network: Any) -> tuple[Vectors, EachToken | None, Int[Tensor, " places"]]:
+    """The vectors at the labelled places, the head that is to score them, and the labels.
 
-    Where the head scores each place alone, it is taken off while the network runs: places without a label are then
-    never scored, and a loss that works piece by piece need not hold all scores.
+    Where the head scores each place alone, it is left off while the network runs: places without a label are then
+    never scored, and a loss that works piece by piece need not hold all scores. Other heads score whole rows: what
+    they say are the vectors, and no head is left.
     """
-    labels, head = asked.labels, network.head
-    score: Callable[[Tensor], Tensor] = _as_it_is
-    if not isinstance(head, EachToken):
-        logits = asked.call(network).logits
-        if logits is None:
-            raise ValueError("the network has no head that gives labels: this objective needs one")
-        vectors = logits
+    labels = asked.labels
+    head = network.head if isinstance(network.head, EachToken) else None
+    if head is not None:
+        vectors = asked.call(network.headless()).hidden
     else:
-        network.head = None
-        try:
-            vectors = asked.call(network).hidden
-        finally:
-            network.head = head
-        score = _scorer(head)
+        vectors = asked.call(network).logits
+        if vectors is None:
+            raise ValueError("the network has no head that gives labels: this objective needs one")
     labelled = labels != IGNORED
     if bool(labelled.all()):
-        return vectors, score, labels
-    return vectors[labelled], score, labels[labelled]
-
-
-def _as_it_is(x: Tensor) -> Tensor:
-    return x
-
-
-def _scorer(head: EachToken) -> Callable[[Tensor], Tensor]:
-    def score(vectors: Tensor) -> Tensor:
-        rows = Rows.of((max(1, len(vectors)),), vectors.device)  # which it does not look at
-        return torch.as_tensor(head(vectors, rows).words)
-
-    return score
+        return vectors, head, labels
+    return vectors[labelled], head, labels[labelled]

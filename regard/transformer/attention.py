@@ -6,7 +6,8 @@ keys and values are made (`Projection`), and what is kept between steps (`cache.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import torch
 from jaxtyping import Float, Int
@@ -25,10 +26,36 @@ KeyHeads = Float[Tensor, "key_tokens key_heads dim"]
 
 @dataclass(frozen=True)
 class Source:
-    """What a decoder attends to: an encoder's output."""
+    """What a decoder attends to: an encoder's output. Its rows are kept, shared and added like those of a cache."""
 
     hidden: Float[Tensor, "tokens model"]
     rows: Rows
+    copies: int = 1
+    """How many rows of the target, side by side, look at each row: the beams of a text share what the encoder made."""
+
+    def keep(self, order: Sequence[int]) -> Source:
+        """These rows, in this order."""
+        parts = torch.split(self.hidden, list(self.rows.lengths))
+        lengths = [self.rows.lengths[row] for row in order]
+        return replace(self, hidden=torch.cat([parts[row] for row in order]), rows=Rows.of(lengths, self.rows.device))
+
+    def add(self, other: Source) -> Source:
+        """The rows of another source behind these."""
+        if self.copies != other.copies:
+            raise ValueError(f"rows for {other.copies} copies cannot stand behind rows for {self.copies}")
+        rows = Rows.of((*self.rows.lengths, *other.rows.lengths), self.rows.device)
+        return replace(self, hidden=torch.cat([self.hidden, other.hidden]), rows=rows)
+
+    def spread(self, copies: int) -> Source:
+        """The same, for so many times as many rows of the target."""
+        return replace(self, copies=self.copies * copies)
+
+    def asking(self, target: Rows) -> Rows:
+        """The rows of the target that look at the same row of the source, taken as one row of queries."""
+        if self.copies == 1:
+            return target
+        lengths = [sum(target.lengths[at : at + self.copies]) for at in range(0, target.batch, self.copies)]
+        return Rows.of(lengths, target.device)
 
 
 @dataclass(frozen=True)
@@ -103,7 +130,7 @@ class MultiHeadAttention(nn.Module):
 
     def _across(self, hidden: Tensor, rows: Rows, source: Source, kept: Kept | None) -> Tensor:
         query = self.project.asking(hidden)
-        looking = Looking(rows, Everything())
+        looking = Looking(source.asking(rows), Everything())
         if kept is None:
             key, value = self.project.answering(source.hidden)
             return self._rowwise(query, key, value, looking, source.rows)

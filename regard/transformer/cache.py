@@ -78,8 +78,17 @@ class Kept:
         """Keep these rows, in this order; a row may be named twice (two continuations of one beam)."""
         assert self._key is not None
         assert self._value is not None
+        moved = [place for place, row in enumerate(order) if place != row]
+        room = len(order) <= len(self.lengths)
         self.lengths = tuple(self.lengths[row] for row in order)
-        self._key, self._value = self._key[rows], self._value[rows]
+        if not room or not {order[place] for place in moved}.isdisjoint(moved):
+            self._key, self._value = self._key[rows], self._value[rows]
+            return
+        # Most rows stay where they are, and none is overwritten before it is copied: only what moves is touched.
+        to, filled = torch.tensor(moved, dtype=torch.long, device=rows.device), self.longest
+        for kept in (self._key, self._value) if moved else ():
+            kept[to, :, :filled] = kept[rows[to], :, :filled]
+        self._key, self._value = self._key[: len(order)], self._value[: len(order)]
 
     def add(self, other: Kept) -> None:
         """Put the rows of another cache behind these."""
@@ -116,6 +125,7 @@ class Cache:
     def __init__(self, layers: int) -> None:
         self.own = [Kept() for _ in range(layers)]
         self.source = [Kept() for _ in range(layers)]
+        self._copies = 1
 
     @property
     def lengths(self) -> tuple[int, ...]:
@@ -123,10 +133,22 @@ class Cache:
         return self.own[0].lengths
 
     def reorder(self, order: Sequence[int]) -> None:
-        """Keep these rows, in this order. Leave a row out and it is dropped; name it twice and it is copied."""
-        for kept in [*self.own, *self.source]:
-            if not kept.empty:
-                kept.reorder(torch.tensor(list(order), dtype=torch.long, device=kept.device), order)
+        """Keep these rows, in this order. Leave a row out and it is dropped; name it twice and it is copied.
+
+        Where several rows look at one of the source (`spread`), they stay together.
+        """
+        texts = order if self._copies == 1 else _together(order, self._copies)
+        for rows, layers in ((order, self.own), (texts, self.source)):
+            for kept in layers:
+                if not kept.empty:
+                    kept.reorder(_index(rows, kept), rows)
+
+    def spread(self, copies: int) -> None:
+        """Copy every row so many times, side by side; what is kept of the source stays, and the copies share it."""
+        order = [row for row in range(len(self.lengths)) for _ in range(copies)]
+        for kept in self.own:
+            kept.reorder(_index(order, kept), order)
+        self._copies *= copies
 
     def drop(self, rows: Sequence[int]) -> None:
         """Leave these rows out: their texts are finished."""
@@ -135,9 +157,23 @@ class Cache:
 
     def add(self, other: Cache) -> None:
         """Put the rows of another cache behind these: new texts enter a running batch."""
+        if self._copies != other._copies:
+            raise ValueError(f"rows in {other._copies} copies cannot stand behind rows in {self._copies}")
         for mine, others in zip([*self.own, *self.source], [*other.own, *other.source], strict=True):
             if not (mine.empty and others.empty):
                 mine.add(others)
+
+
+def _index(order: Sequence[int], kept: Kept) -> Tensor:
+    return torch.tensor(list(order), dtype=torch.long, device=kept.device)
+
+
+def _together(order: Sequence[int], copies: int) -> list[int]:
+    """The order of texts of which each has so many rows."""
+    texts = [row // copies for row in order]
+    if len(order) % copies or any(text != texts[at // copies * copies] for at, text in enumerate(texts)):
+        raise ValueError(f"{copies} rows share each row of the source: they stay together, found {list(order)[:12]}")
+    return texts[::copies]
 
 
 class Remembered:
@@ -183,6 +219,10 @@ class Memory:
         """Keep these rows, in this order. Leave a row out and it is dropped; name it twice and it is copied."""
         for layer in self.own:
             layer.rows = [layer.rows[row] for row in order]
+
+    def spread(self, copies: int) -> None:
+        """Copy every row so many times, side by side."""
+        self.reorder([row for row in range(len(self.lengths)) for _ in range(copies)])
 
     def add(self, other: Memory) -> None:
         """Put the rows of another memory behind these."""

@@ -6,7 +6,8 @@ the exit the results are put back where their tokens stood, so nothing between e
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import copy
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeVar, Union
 
 import torch
@@ -22,7 +23,7 @@ from regard.transformer.initialization import initialize
 from regard.transformer.patches import Images, MaskedImages, Patches
 from regard.transformer.position import Learned
 from regard.transformer.rows import Rows
-from regard.transformer.scores import EachToken, LooksForTokens, Scores
+from regard.transformer.scores import EachToken, LooksForTokens, Scored, Scores
 from regard.transformer.stack import Stack
 
 if TYPE_CHECKING:
@@ -42,7 +43,7 @@ class Output:
     hidden: Float[Tensor, "*tokens model"]
     """The vectors after the last block."""
     logits: Float[Tensor, "*scored labels"] | None = None
-    """The head's scores: of each token, or, where the head scores whole rows alone, of each row."""
+    """The head's scores: of each token; of each row, where only its last token or the row as a whole is scored."""
     sentence: Float[Tensor, "batch sentence_labels"] | None = None
     """The scores of each row, where the head scores both."""
     cache: Cache | Memory | None = None
@@ -72,6 +73,12 @@ class Network(nn.Module):
                 weight.data = weight.data.clone(memory_format=torch.contiguous_format)
         return super().train(mode)
 
+    def headless(self: AnySelf) -> AnySelf:
+        """The same network, all parts shared, without its head: for whoever does the head's work in another way."""
+        body = copy.copy(self)
+        body._modules = {**self._modules, "head": None}
+        return body
+
     def recompute(self, on: bool = True) -> None:
         """Gradient checkpointing: train with less memory, at the price of computing each block twice."""
         for stack in self.modules():
@@ -85,10 +92,19 @@ class Network(nn.Module):
         return Scores() if self.head is None else self.head(hidden, entered.rows)
 
     def _output(
-        self, hidden: Tensor, entered: Entered, cache: Cache | Memory | None = None, source: Source | None = None
+        self,
+        hidden: Tensor,
+        entered: Entered,
+        cache: Cache | Memory | None = None,
+        source: Source | None = None,
+        scored: Scored = Scored.ALL,
     ) -> Output:
         left = entered.leave(hidden)
         assert left is not None
+        if scored is Scored.LAST:
+            alone = replace(entered, rows=Rows.of((1,) * entered.rows.batch, entered.rows.device))
+            last = hidden if len(hidden) == entered.rows.batch else hidden[entered.rows.last]
+            return Output(left, self.score(last, alone).words, None, cache, source)
         if isinstance(self.head, EachToken) and entered.places is not None and not torch.is_grad_enabled():
             parts = (self.head(part, entered.rows).words for part in torch.split(hidden, PART))
             return Output(left, entered.leave_in_parts(parts), None, cache, source)
@@ -153,6 +169,7 @@ class DecoderOnly(Network):
         segments: TokenIds | None = None,
         rows: Rows | None = None,
         source: Source | None = None,
+        scored: Scored = Scored.ALL,
     ) -> Output:
         """Read the tokens, each seeing those before it; with a cache, also those of the steps before."""
         if not isinstance(cache, Cache):
@@ -161,7 +178,7 @@ class DecoderOnly(Network):
         entered = enter(tokens, mask, rows, cache)
         _check_length(entered.rows, self.embedding)
         x = self.embedding(entered.tokens, entered.rows, entered.pack(segments))
-        return self._output(self.decoder(x, entered.rows, entered.mask, source, cache), entered, cache, source)
+        return self._output(self.decoder(x, entered.rows, entered.mask, source, cache), entered, cache, source, scored)
 
 
 class EncoderDecoder(Network):
@@ -197,16 +214,17 @@ class EncoderDecoder(Network):
         *,
         rows: Rows | None = None,
         target_rows: Rows | None = None,
+        scored: Scored = Scored.ALL,
     ) -> Output:
         """Read the source (or what `encode` made of it) and the target so far."""
         if not isinstance(source, Source):
             source = self.encode(source, mask, rows=rows)
         entered = enter(target, target_mask, target_rows, cache)
-        if entered.rows.batch != source.rows.batch:
-            raise ValueError(f"{source.rows.batch} source rows but {entered.rows.batch} target rows")
+        if entered.rows.batch != source.rows.batch * source.copies:
+            raise ValueError(f"{source.rows.batch * source.copies} source rows but {entered.rows.batch} target rows")
         _check_length(entered.rows, self.target)
         x = self.target(entered.tokens, entered.rows)
-        return self._output(self.decoder(x, entered.rows, entered.mask, source, cache), entered, cache, source)
+        return self._output(self.decoder(x, entered.rows, entered.mask, source, cache), entered, cache, source, scored)
 
 
 def _check_length(rows: Rows, embedding: Embedding) -> None:

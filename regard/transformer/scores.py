@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import Enum, auto
 
 from jaxtyping import Float
 from torch import Tensor, nn
@@ -19,6 +20,14 @@ class Scores:
 
     words: Float[Tensor, "tokens labels"] | None = None
     sentence: Float[Tensor, "batch sentence_labels"] | None = None
+
+
+class Scored(Enum):
+    """Which tokens a head is asked about."""
+
+    ALL = auto()
+    LAST = auto()
+    """The last of each row: all that is needed to write the next, and to score a vocabulary is dear."""
 
 
 class Transform(nn.Module):

@@ -28,6 +28,7 @@ from regard.transformer.network import Network, Output
 from regard.transformer.position import Waves
 from regard.transformer.relative import RelativeAttention
 from regard.transformer.rows import Rows
+from regard.transformer.scores import Scored
 from regard.transformer.stack import Stack
 
 Vectors = Float[Tensor, "tokens model"]
@@ -58,6 +59,7 @@ class TwoStream(Network):
         segments: TokenIds | None = None,
         rows: Rows | None = None,
         guess: bool = False,
+        scored: Scored = Scored.ALL,
     ) -> Output:
         """Read the tokens. `mask` says which are real and, as `Explicit`, in which order they are guessed.
 
@@ -72,7 +74,7 @@ class TwoStream(Network):
         query = self.embedding.dropout(self.guess.expand_as(content)) if guess else None
         content, query = self._read(content, query, looking, memory)
         out = self.encoder.final_dropout(content if query is None else query)
-        return self._output(out, entered, memory)
+        return self._output(out, entered, memory, scored=scored)
 
     def _read(
         self, content: Vectors, query: Vectors | None, looking: Looking, memory: Memory | None

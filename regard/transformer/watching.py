@@ -50,7 +50,7 @@ def watch(network: nn.Module, *addresses: str) -> Iterator[Seen]:
 def _listen(attention: nn.Module, collected: list[Tensor]) -> Iterator[RemovableHandle]:
     """Learn from the attention how long its rows are, and from its kernel what they look like."""
     assert isinstance(attention, MultiHeadAttention)
-    lengths: list[tuple[int, int]] = []
+    lengths: list[tuple[tuple[int, ...], int]] = []
 
     def called(_: nn.Module, given: tuple[Any, ...], named: dict[str, Any]) -> None:
         lengths[:] = _lengths(*given[1:], **named)
@@ -60,16 +60,22 @@ def _listen(attention: nn.Module, collected: list[Tensor]) -> Iterator[Removable
         query, key, _, visible, bias = given
         with torch.no_grad():
             for row in weights(query, key, kernel.scale, visible, bias):
-                queries, keys = lengths.pop(0) if lengths else row.shape[1:]
-                collected.append(row[:, :queries, :keys])
+                queries, keys = lengths.pop(0) if lengths else ((row.shape[1],), row.shape[2])
+                collected.extend(torch.split(row[:, : sum(queries), :keys], list(queries), dim=1))
 
     yield attention.register_forward_pre_hook(called, with_kwargs=True)
     yield attention.kernel.register_forward_hook(asked)
 
 
-def _lengths(looking: Looking, source: Source | None = None, kept: object = None) -> list[tuple[int, int]]:
-    """How many queries and keys each row has. A rectangle may hold more: padding, or unfilled places of a cache."""
+def _lengths(looking: Looking, source: Source | None = None, kept: object = None) -> list[tuple[tuple[int, ...], int]]:
+    """How many queries (of one row, or of those that share a row of the source) look at how many keys.
+
+    A rectangle may hold more: padding, or unfilled places of a cache.
+    """
     rows = looking.rows
+    if source is not None:
+        shared = [rows.lengths[at : at + source.copies] for at in range(0, rows.batch, source.copies)]
+        return list(zip(shared, source.rows.lengths, strict=True))
     before = rows.starts if kept is not None else (0,) * rows.batch
-    keys = source.rows.lengths if source else [old + new for old, new in zip(before, rows.lengths, strict=True)]
-    return list(zip(rows.lengths, keys, strict=True))
+    keys = [old + new for old, new in zip(before, rows.lengths, strict=True)]
+    return [((new,), seen) for new, seen in zip(rows.lengths, keys, strict=True)]

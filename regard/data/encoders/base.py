@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -73,12 +74,18 @@ class Frame:
 
     @classmethod
     def of(cls, tokenizer: Tokenizer) -> Frame:
-        """Found out by asking. The end of a text is always marked where the vocabulary has a token for it."""
-        framed = tokenizer.encode("a")
-        text = [place for place, special in enumerate(framed.special) if not special]
-        before, after = (framed.ids[: text[0]], framed.ids[text[-1] + 1 :]) if text else (framed.ids, [])
-        end = tokenizer.special.end
-        return cls(before, after if after or end is None else [end])
+        """Found out by asking, with the first text of which the tokenizer makes a token."""
+        letters = (tokenizer.decode([number]) for number in range(len(tokenizer)))
+        for text in chain("a1.", letters):
+            framed = tokenizer.encode(text)
+            places = [place for place, special in enumerate(framed.special) if not special]
+            if places:
+                return cls(framed.ids[: places[0]], framed.ids[places[-1] + 1 :])
+        raise ValueError("this tokenizer makes no token of any text")
+
+    def with_end(self, end: int | None) -> Frame:
+        """The same with the end token, where there is one and it is missing: the end must be there to be learnt."""
+        return self if end is None or end in self.after else Frame(self.before, [*self.after, end])
 
 
 def in_windows(

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from regard.data.encoders.base import Chunk, Columns, Frame, describe, ids_type, in_windows
+from regard.data.encoders.base import Chunk, Columns, Frame, describe, ids_type, in_windows, nothing_left
 from regard.data.example import Plain
 from regard.data.ragged import Ragged
 from regard.data.windows import Cuts, Long
@@ -41,7 +41,7 @@ class Documents:
     @cached_property
     def frame(self) -> Frame:
         """The special tokens around a document."""
-        return Frame.of(self.tokenizer)
+        return Frame.of(self.tokenizer).with_end(self.tokenizer.special.end)
 
     def encode(self, examples: Sequence[Plain]) -> Chunk:
         """One row for each document, or several where it is windowed."""
@@ -53,5 +53,7 @@ class Documents:
             whole = self.long is not None
             first, last = examples[number].begins or whole, examples[number].ends or whole
             rows.append([*(before if first else ()), *text, *(after if last else ())])
+            if not rows[-1]:
+                raise nothing_left(examples[number], "document")
             total += cuts
-        return Chunk({"tokens": Ragged.of([row for row in rows if row], self.columns["tokens"])}, total)
+        return Chunk({"tokens": Ragged.of(rows, self.columns["tokens"])}, total)

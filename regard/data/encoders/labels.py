@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from regard.data.encoders.base import Chunk, Columns, describe, ids_type
+from regard.data.encoders.base import Chunk, Columns, describe, ids_type, nothing_left
 from regard.data.encoders.parts import shortened, taken
 from regard.data.example import Labelled
 from regard.data.labels import number_of
@@ -51,6 +51,8 @@ class Labels:
         """One row for each text or pair."""
         tokens, segments, total = [], [], Cuts()
         for example, row in zip(examples, self._rows(examples), strict=True):
+            if not row.ids:
+                raise nothing_left(example, "text")
             places, cuts = shortened(row, self.long, example)
             tokens.append(taken(row.ids, places))
             segments.append(taken(row.segments, places))

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
-from regard.data.encoders.base import Chunk, Columns, describe, ids_type, nothing_left
+from regard.data.encoders.base import Chunk, Columns, Frame, describe, ids_type, nothing_left
 from regard.data.example import Pair
 from regard.data.ragged import Ragged
 from regard.data.windows import Cuts, Long, Windowed, spans
@@ -48,36 +49,39 @@ class Pairs:
             "languages": [self.source_language, self.target_language],
         }
 
+    @cached_property
+    def frames(self) -> tuple[Frame, Frame, list[int]]:
+        """The special tokens around source and target, and those that have to be put behind the target."""
+        target = Frame.of(self.tokenizer.target)
+        ended = target.with_end(self.tokenizer.target.special.end)
+        return Frame.of(self.tokenizer), ended, ended.after[len(target.after) :]
+
     def encode(self, examples: Sequence[Pair]) -> Chunk:
         """Two rows of ids for each pair."""
-        target = self.tokenizer.target
         sources = self.tokenizer.ids_of([one.source for one in examples], language=self.source_language)
-        targets = target.ids_of([one.target for one in examples], language=self.target_language)
-        cuts = _shorten(examples, sources, self.source, self.tokenizer.special.end)
-        if (end := target.special.end) is not None:
-            for row in targets:
-                if not row or row[-1] != end:
-                    row.append(end)
-        cuts += _shorten(examples, targets, self.target, end)
-        for example, source, row in zip(examples, sources, targets, strict=True):
-            if not source or not row:
+        targets = self.tokenizer.target.ids_of([one.target for one in examples], language=self.target_language)
+        around_source, around_target, ending = self.frames
+        if ending:
+            targets = [[*row, *ending] for row in targets]
+        cuts = _shorten(examples, sources, self.source, around_source)
+        cuts += _shorten(examples, targets, self.target, around_target)
+        for example, source, target in zip(examples, sources, targets, strict=True):
+            if not source or not target:
                 raise nothing_left(example, "target" if source else "source")
         types = self.columns
         rows = {"source": Ragged.of(sources, types["source"]), "target": Ragged.of(targets, types["target"])}
         return Chunk(rows, cuts)
 
 
-def _shorten(examples: Sequence[Pair], rows: list[list[int]], rule: Long | None, end: int | None) -> Cuts:
-    """Cut what is too long, in place. An end token stays at the end."""
+def _shorten(examples: Sequence[Pair], rows: list[list[int]], rule: Long | None, around: Frame) -> Cuts:
+    """Cut what is too long, in place. Special tokens at the end stay."""
     total = Cuts()
     if rule is None:
         return total
-    for number, row in enumerate(rows):
+    for number, (example, row) in enumerate(zip(examples, rows, strict=True)):
         if len(row) > rule.length:
-            ending = [end] if end is not None and row[-1] == end else []
-            (part,), cuts = spans(
-                rule, len(row) - len(ending), len(ending), examples[number].file, examples[number].line
-            )
-            rows[number] = row[: part[1]] + ending
+            text, after = len(row) - len(around), len(row) - len(around.after)
+            (part,), cuts = spans(rule, text, len(around), example.file, example.line)
+            rows[number] = row[: len(around.before) + part[1]] + row[after:]
             total += cuts
     return total

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
-from regard.data.encoders.base import IGNORED, INTEGER, ORIGIN, Chunk, Columns, describe, ids_type
+from regard.data.encoders.base import IGNORED, INTEGER, ORIGIN, Chunk, Columns, describe, ids_type, nothing_left
 from regard.data.encoders.parts import taken, windows
 from regard.data.example import Tagged
 from regard.data.labels import number_of
@@ -54,6 +54,8 @@ class Tags:
         origin, total = [], Cuts()
         rows = self.tokenizer.encode_many([" ".join(one.words) for one in examples])
         for number, (example, row) in enumerate(zip(examples, rows, strict=True)):
+            if not row.ids:
+                raise nothing_left(example, "sentence")
             words = words_of(row, example.words)
             tags = _at_first_tokens(words, [number_of(tag, numbers, example) for tag in example.tags])
             parts, cuts = windows(row, 0, self.long, example)

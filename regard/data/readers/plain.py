@@ -9,7 +9,7 @@ from regard.data.example import Plain
 from regard.data.formats import Unit
 from regard.text.files import DataError, lines
 
-PIECE = 1_000_000
+PIECE = 100_000
 """Characters after which a file that is one document is handed on in a piece, so that files may exceed memory."""
 
 

@@ -10,7 +10,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from regard.data.batches import Batch
-from regard.training.objective import Labelling, Loss, answer
+from regard.training.objective import Labelling, Loss, answer, scored
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,11 +33,11 @@ class Distill:
         if not network.training:
             return self.objective.loss(network, batch)
         asked = self.objective.ask(batch)
-        vectors, score, labels = answer(asked, network)
-        logits = score(vectors)
+        vectors, head, labels = answer(asked, network)
+        logits = scored(head, vectors)
         with torch.no_grad():
-            taught, taught_score, _ = answer(asked, self.teacher.eval())
-            truth = taught_score(taught)
+            taught, taught_head, _ = answer(asked, self.teacher.eval())
+            truth = scored(taught_head, taught)
         if truth.shape != logits.shape:
             raise ValueError(
                 f"the teacher has {truth.shape[-1]} labels and the network {logits.shape[-1]}: they need the same "

@@ -1,10 +1,13 @@
-"""Small files of each format."""
+"""Small files of each format, and how often a property is tried."""
 
 import gzip
 import lzma
 
 import zstandard
+from hypothesis import settings
 
+many = settings(max_examples=60, deadline=None, derandomize=True)
+"""So many random examples, the same in every run, however long one takes."""
 PACK = {"": bytes, ".gz": gzip.compress, ".xz": lzma.compress, ".zst": zstandard.ZstdCompressor().compress}
 
 

@@ -5,6 +5,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from unit.data.formats import many
 from unit.data.tokenizing import Lengths
 from unit.transformer.parts import RELATIVE, close, decoder_only, shared, text
 
@@ -30,6 +31,7 @@ def some(count, seed=0):
 
 
 @given(pairs=PAIRS, tokens=st.integers(40, 400), seed=SEEDS, epoch=st.integers(0, 10**6))
+@many
 def test_every_row_once_within_the_budget(pairs, tokens, seed, epoch):
     whole = corpus(pairs)
     batches = Batches(whole, ByLength(tokens), seed=seed)
@@ -41,19 +43,22 @@ def test_every_row_once_within_the_budget(pairs, tokens, seed, epoch):
         for name, side in (("source", 0), ("target", 1)):
             column = batch[name]
             assert column.rows.lengths == tuple(pairs[index][side] for index in batch.indices)
-            assert column.tokens.tolist() == np.repeat(batch.indices, column.rows.lengths).tolist()
+            assert column.tokens.tolist() == [token for i in batch.indices for token in whole.columns[name][i]]
             assert column.rows.batch * column.rows.longest <= tokens
 
 
 @given(pairs=PAIRS, seed=SEEDS)
+@many
 def test_padded_rows_are_the_rows_filled_up(pairs, seed):
-    for batch in Batches(corpus(pairs), ByLength(200), seed=seed):
+    whole = corpus(pairs)
+    for batch in Batches(whole, ByLength(200), seed=seed):
         padded = batch["source"].padded(fill=-1)
         for row, index in zip(padded.tolist(), batch.indices, strict=True):
-            assert row == [index] * pairs[index][0] + [-1] * (len(row) - pairs[index][0])
+            assert row == [*whole.columns["source"][index], *[-1] * (len(row) - pairs[index][0])]
 
 
 @given(pairs=PAIRS, seed=SEEDS, epoch=st.integers(0, 5), data=st.data())
+@many
 def test_the_stream_can_begin_anywhere(pairs, seed, epoch, data):
     arrangement = ByLength(100)
     step = data.draw(st.integers(0, Batches(corpus(pairs), arrangement, seed=seed).steps(epoch)))
@@ -147,10 +152,22 @@ def test_rows_beyond_the_budget():
     assert sorted(index for batch in without for index in batch.indices) == [0, 3]
 
 
+def test_what_would_never_end_or_begin_elsewhere_is_refused():
+    with pytest.raises(ValueError, match="none of the 1 rows can be used"):
+        Batches(corpus([(50, 5)]), ByLength(30, TooLong.SKIP))
+    with pytest.raises(ValueError, match="none of the 2 rows can be used"):
+        Batches(Lengths(tokens=[1, 1]), Packed())
+    batches = Batches(corpus([(5, 5)] * 9), ByLength(10))
+    assert next(batches.at(2, batches.steps(2))).epoch == 3
+    with pytest.raises(IndexError, match="step 6 of epoch 2, which has 5 steps"):
+        next(batches.at(2, 6))
+
+
 # Packing
 
 
 @given(lengths=st.lists(st.integers(0, 50), min_size=1, max_size=30), length=st.integers(2, 20))
+@many
 def test_every_token_but_the_first_is_predicted_once(lengths, length):
     predicted = [[0] * count for count in lengths]
     for row, begin, end in zip(*pieces(np.array(lengths), length), strict=True):
@@ -160,7 +177,12 @@ def test_every_token_but_the_first_is_predicted_once(lengths, length):
     assert predicted == [[0, *[1] * (count - 1)] if count else [] for count in lengths]
 
 
-@given(lengths=st.lists(st.integers(1, 60), min_size=2, max_size=40), seed=SEEDS, epoch=st.integers(0, 9))
+@given(
+    lengths=st.lists(st.integers(1, 60), min_size=2, max_size=40).filter(lambda them: max(them) > 1),
+    seed=SEEDS,
+    epoch=st.integers(0, 9),
+)
+@many
 def test_packed_batches_hold_all_pieces_and_are_full(lengths, seed, epoch):
     batches = Batches(Lengths(tokens=lengths), Packed(tokens=64, length=16), seed=seed)
     found = list(batches.epoch(epoch))
@@ -168,12 +190,13 @@ def test_packed_batches_hold_all_pieces_and_are_full(lengths, seed, epoch):
     assert max(sizes, default=0) <= 64
     assert all(size > 64 - 16 for size in sizes[:-1])  # the next piece had no room
     rows, begins, ends = pieces(np.array(lengths), 16)
-    there = [(i, n) for batch in found for i, n in zip(batch.indices, batch["tokens"].rows.lengths, strict=True)]
-    assert sorted(there) == sorted(zip(rows, ends - begins, strict=True))
+    first = np.cumsum(lengths) - lengths  # of each document, in a corpus whose values count its tokens
+    there = [piece.tolist() for batch in found for piece in batch["tokens"].tokens.split(batch["tokens"].rows.lengths)]
+    assert sorted(there) == sorted(
+        list(range(first[row] + begin, first[row] + end)) for row, begin, end in zip(rows, begins, ends, strict=True)
+    )
+    assert sorted(index for batch in found for index in batch.indices) == sorted(rows)
     assert batches.skipped.tolist() == [row for row, count in enumerate(lengths) if count == 1]
-    for batch in found:
-        expected = [i for i, n in zip(batch.indices, batch["tokens"].rows.lengths, strict=True) for _ in range(n)]
-        assert batch["tokens"].tokens.tolist() == expected
 
 
 def test_what_cannot_be_packed():

@@ -6,9 +6,11 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import tokenizers
 from hypothesis import given
 from hypothesis import strategies as st
-from unit.data.formats import write
+from tokenizers.processors import TemplateProcessing
+from unit.data.formats import many, write
 from unit.data.tokenizing import characters, words
 
 from regard.data import cache, encoding
@@ -22,6 +24,7 @@ from regard.data.readers import plain
 from regard.data.source import Source
 from regard.data.windows import Cut, Refuse, Windowed
 from regard.text.files import DataError
+from regard.text.tokenizer import Names, Tokenizer
 
 WORDS = words("a", "b", "c", "d")
 
@@ -57,6 +60,7 @@ def rows(corpus):
 
 
 @given(lines=st.lists(st.tuples(st.text("abcd ", max_size=9), st.text("abcd ", max_size=9)), min_size=1, max_size=30))
+@many
 def test_rows_are_what_the_tokenizer_says(tmp_path_factory, lines):
     folder = tmp_path_factory.mktemp("corpus")
     one = write(folder, "x.en", "".join(f"{line}\n" for line, _ in lines))
@@ -109,6 +113,7 @@ CHANGES = {
     "a longer file": lambda source, encoder: (source.files[0].write_text("a\n" * 40), None)[1],
     "an edit that keeps size and date": lambda source, encoder: edit_keeping_date(source.files[0]),
     "the other direction": lambda source, encoder: (Source(Pair, source.files[::-1]), encoder),
+    "the same files twice": lambda source, encoder: (Source(Pair, source.files * 2), encoder),
     "another tokenizer": lambda source, encoder: (source, Pairs(tokenizer=words("a", "b", "d", "c"))),
     "another length": lambda source, encoder: (source, replace(encoder, source=Cut(3))),
     "another rule": lambda source, encoder: (source, replace(encoder, source=Refuse(300))),
@@ -174,6 +179,7 @@ def test_what_fails_leaves_the_old_corpus(tmp_path):
     source.files[1].write_bytes(good[:-3] + b"\xff\n")
     with pytest.raises(DataError, match=r"line 40: .*no UTF-8"):
         encode(source, encoder, tmp_path / "cache")
+    assert not (tmp_path / "cache" / cache.MAKING).exists()
     source.files[1].write_bytes(good)
     counted = Counted(encoder)
     assert rows(encode(source, counted, tmp_path / "cache")) == expected
@@ -220,6 +226,7 @@ def test_wrong_calls(tmp_path):
 
 
 @given(count=st.integers(0, 40), length=st.integers(3, 20), stride=st.integers(1, 20))
+@many
 def test_windows_cover_everything(tmp_path_factory, count, length, stride):
     """Two tokens stand around each window: [CLS] and [SEP]."""
     folder = tmp_path_factory.mktemp("windows")
@@ -250,6 +257,26 @@ def test_cuts_are_counted_and_reported(tmp_path):
     assert "2 examples were too long: 4 tokens of them were cut away" in corpus.report()
     with pytest.raises(DataError, match=r"rows, line 1: 6 tokens, and at most 3 are allowed.*Cut\(3\)"):
         encode(source, Pairs(tokenizer=WORDS, source=Refuse(3)), tmp_path)
+
+
+@pytest.mark.parametrize("length", [5, 6, 7])
+def test_special_tokens_on_both_sides_survive_a_cut(tmp_path, length):
+    """As mBART has them: text, end, language; nothing is added behind them, and nothing of them is lost."""
+    template = TemplateProcessing(single="<s> $A </s> <pad>", special_tokens=[("<s>", 7), ("</s>", 2), ("<pad>", 0)])
+    core = tokenizers.Tokenizer.from_str(words("a", "b", "c", "d", "<s>")._core.to_str())
+    core.post_processor = template
+    tokenizer = Tokenizer(core, Names(unknown="<unk>", end="</s>"))
+    source = Source(Pair, [{"source": "a b c a b", "target": "c b a"}])
+    corpus = encode(source, Pairs(tokenizer=tokenizer, source=Cut(length), target=Cut(length)), tmp_path)
+    kept = [3, 4, 5, 3, 4][: length - 3]
+    assert rows(corpus) == [{"source": [7, *kept, 2, 0], "target": [7, *[5, 4, 3][: length - 3], 2, 0]}]
+    assert corpus.cuts.tokens == 8 - length + max(0, 6 - length)
+
+
+def test_a_tokenizer_that_knows_no_letter_of_ours(tmp_path):
+    tokenizer = words("猫", "犬")
+    encoder = Documents(tokenizer=tokenizer)
+    assert rows(encode(Source(Plain, [{"text": "猫 犬"}]), encoder, tmp_path)) == [{"tokens": [3, 4, 2]}]
 
 
 def test_a_document_in_pieces_begins_once_and_ends_once(tmp_path, monkeypatch):

@@ -6,15 +6,17 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from unit.data.tokenizing import characters
+from unit.data.formats import many
+from unit.data.tokenizing import characters, without_specials
 
 from regard.data import encoding
 from regard.data.encoders.base import IGNORED
+from regard.data.encoders.documents import Documents
 from regard.data.encoders.labels import Labels
 from regard.data.encoders.questions import Questions
 from regard.data.encoders.tags import Tags
 from regard.data.encoding import encode
-from regard.data.example import Labelled, Question, Tagged
+from regard.data.example import Labelled, Plain, Question, Tagged
 from regard.data.fields import Label
 from regard.data.labels import labels_of
 from regard.data.reading import read
@@ -25,6 +27,7 @@ from regard.text.kinds import ByteBPE
 from regard.text.train import train
 
 LETTERS = characters()
+SILENT = without_specials()
 WORD = st.text("abcdefghij", min_size=1, max_size=5)
 TEXT = st.lists(WORD, min_size=1, max_size=8).map(" ".join)
 
@@ -63,6 +66,7 @@ def made(kind, table, encoder):
     examples=st.lists(st.tuples(TEXT, st.sampled_from(["bad", "good", "so-so"])), min_size=1, max_size=9),
     paired=st.booleans(),
 )
+@many
 def test_labels(examples, paired):
     more = {"pair": "abc"} if paired else {}
     table = [{"text": text, "label": label, **more} for text, label in examples]
@@ -87,6 +91,7 @@ def test_numbers_as_labels(tmp_path):
 
 
 @given(one=st.integers(1, 12), other=st.integers(1, 12), length=st.integers(5, 30))
+@many
 def test_of_two_texts_the_longer_is_cut(one, other, length):
     table = [{"text": "a" * one, "pair": "b" * other, "label": "x"}]
     encoder = Labels(tokenizer=LETTERS, labels=("x",), long=Cut(length))
@@ -116,10 +121,24 @@ def test_broken_labels(tmp_path):
         Labels(tokenizer=LETTERS, labels=("x",), long=Windowed(5, 3))
 
 
+@pytest.mark.parametrize(
+    ("kind", "encoder", "record"),
+    [
+        (Plain, Documents(tokenizer=SILENT), {"text": "  "}),
+        (Labelled, Labels(tokenizer=SILENT, labels=("x",)), {"text": " ", "label": "x"}),
+        (Tagged, Tags(tokenizer=SILENT, tags=("O",)), {"words": [], "tags": []}),
+    ],
+)
+def test_what_has_no_token_is_an_error_and_not_left_out(tmp_path, kind, encoder, record):
+    with pytest.raises(DataError, match=r"rows, line 1: the \w+ has no token"):
+        encode(Source(kind, [record]), encoder, tmp_path)
+
+
 # Tags
 
 
 @given(sentences=st.lists(st.lists(WORD, min_size=1, max_size=8), min_size=1, max_size=6), length=st.integers(8, 50))
+@many
 def test_each_word_has_its_tag_once(sentences, length):
     """The tag of a word is the word itself, so that what stands at a token can be checked."""
     table = [{"words": words, "tags": words} for words in sentences]
@@ -146,6 +165,7 @@ ANY = st.lists(
 
 
 @given(words=ANY)
+@many
 def test_bytes_belong_to_the_words_that_they_are_part_of(bytes_tokenizer, words):
     """The tokens of a word, decoded, are the word: for any characters, of which bytes may be tokens."""
     chunk = Tags(tokenizer=bytes_tokenizer, tags=("O",)).encode(
@@ -169,6 +189,7 @@ def test_unknown_tags(tmp_path):
 
 
 @given(words=st.lists(WORD, min_size=1, max_size=25), asked=WORD, data=st.data(), length=st.integers(12, 40))
+@many
 def test_answers_are_where_the_text_has_them(words, asked, data, length):
     context = " ".join(words)
     first = data.draw(st.integers(0, len(words) - 1))

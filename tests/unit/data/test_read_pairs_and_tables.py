@@ -8,7 +8,7 @@ import re
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from unit.data.formats import PACK, write
+from unit.data.formats import PACK, many, write
 
 from regard.data.example import Labelled, Pair, Plain, Question, Tagged
 from regard.data.fields import Label
@@ -36,6 +36,22 @@ def test_parallel_files(tmp_path, ending):
     expected = [("one", "eins", name, 1), ("", "zwei", name, 2), ("three", "drei", name, 3)]
     assert pairs(read(Pair, [one, two])) == pairs(read("translate", [str(one), str(two)])) == expected
     assert len(pairs(read(Pair, [one, two, one, two]))) == 6
+
+
+LINE = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\n\r\ufeff"), max_size=20)
+
+
+@given(lines=st.lists(st.tuples(LINE, LINE), min_size=1, max_size=9))
+@many
+def test_any_text_comes_back_as_it_was_written(tmp_path_factory, lines):
+    """All of Unicode: only a line feed ends a line, whatever else Python takes for the end of one."""
+    folder = tmp_path_factory.mktemp("unicode")
+    one = write(folder, "a.en", "".join(f"{line}\n" for line, _ in lines))
+    two = write(folder, "a.de", "".join(f"{line}\r\n" for _, line in lines))
+    rows = [{"source": left, "target": right} for left, right in lines]
+    json_lines = write(folder, "a.jsonl", "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
+    for files in ([one, two], [json_lines], rows):
+        assert [(pair.source, pair.target) for pair in read(Pair, files)] == lines
 
 
 @pytest.mark.parametrize(("left", "right"), [(3, 5), (5, 3), (0, 2), (2, 0)])
@@ -81,6 +97,7 @@ def test_columns_by_name_and_by_number(tmp_path):
 
 
 @given(rows=st.lists(st.tuples(CELL, CELL, CELL), min_size=1, max_size=6))
+@many
 def test_csv_as_the_csv_module_writes_it(tmp_path_factory, rows):
     """The oracle is Python's own writer: quotes, separators and line ends inside cells."""
     buffer = io.StringIO()
@@ -220,6 +237,8 @@ def test_records(of):
     tagged = of([{"tokens": ["John", "ran"], "ner": [1, 0]}])
     form = JsonLines(keys={"words": "tokens", "tags": "ner"}, names={"tags": ["O", "I-per"]})
     assert next(read(Tagged, tagged, form)).tags == ("B-per", "O")
+    ends = of([{"words": ["Ann", "Lee", "ran"], "tags": ["B-per", "E-per", "O"]}, {"words": ["a"], "tags": ["DT"]}])
+    assert [one.tags for one in read(Tagged, ends)] == [("B-per", "I-per", "O"), ("DT",)]
     assert next(read(Plain, of([{"text": "x"}]))).text == "x"
     with pytest.raises(ValueError, match="JsonLines"):
         read(Plain, of([{"text": "x"}]), Text())

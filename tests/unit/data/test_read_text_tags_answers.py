@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from unit.data.formats import PACK, write
+from unit.data.formats import PACK, many, write
 
 from regard.data.example import Answer, Plain, Question, Tagged
 from regard.data.formats import Conll, Scheme, Text, Unit
@@ -47,6 +47,7 @@ def test_folders_are_read_in_the_order_of_names(tmp_path):
 
 
 @given(lines=st.lists(st.text("ab \t", max_size=5), max_size=30))
+@many
 def test_a_long_file_comes_in_pieces_that_join_to_the_whole(tmp_path_factory, lines):
     text = "\n".join(lines)
     path = write(tmp_path_factory.mktemp("text"), "a.txt", text)
@@ -144,6 +145,7 @@ def written(entities, scheme):
 
 @pytest.mark.parametrize("scheme", [Scheme.BIO, Scheme.IOB1, Scheme.BIOES, Scheme.BILOU])
 @given(sentences=st.lists(ENTITIES, min_size=1, max_size=5))
+@many
 def test_every_scheme_is_recognised_and_means_the_same(scheme, sentences):
     there = [written(entities, scheme) for entities in sentences]
     found = recognise(there)

@@ -21,6 +21,13 @@ def words(*vocabulary, end="</s>"):
     return Tokenizer(core, Names(padding="<pad>", unknown="<unk>", end="</s>"))
 
 
+def without_specials():
+    """Words between blanks, and nothing around them: not even an end."""
+    core = tokenizers.Tokenizer(models.WordLevel({"<unk>": 0, "a": 1}, unk_token="<unk>"))
+    core.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    return Tokenizer(core, Names(unknown="<unk>"))
+
+
 def characters(*more):
     """BERT's layout with a letter as each piece: pairs of texts, and offsets that are easy to count."""
     pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", *LETTERS, *(f"##{letter}" for letter in LETTERS), *more]
@@ -36,11 +43,12 @@ def characters(*more):
 
 
 class Lengths(Corpus):
-    """A corpus that is nothing but lengths: the values of a row are its number, over and over."""
+    """A corpus that is nothing but lengths: its values count from 0 to the end, so that each can be told from all."""
 
     def __init__(self, **columns):
         self.columns = {}
         for name, lengths in columns.items():
-            values = np.repeat(np.arange(len(lengths)), lengths)
-            self.columns[name] = Column(values, np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64))
+            self.columns[name] = Column(
+                np.arange(sum(lengths)), np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
+            )
             self.rows = len(lengths)

@@ -5,7 +5,7 @@ import lzma
 
 import pytest
 import zstandard
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from regard.text.files import DataError, kind_of, lines, open_bytes, raw_lines
@@ -30,6 +30,7 @@ def test_every_compression_gives_the_same_lines(tmp_path, ending):
     text=st.text(st.characters(exclude_characters="\n\r", exclude_categories=["Cs"])),
     end=st.sampled_from(["\n", "\r\n"]),
 )
+@settings(max_examples=60, deadline=None, derandomize=True)
 def test_lines_are_what_was_written_whatever_ends_them(tmp_path_factory, text, end):
     path = tmp_path_factory.mktemp("lines") / "file"
     path.write_bytes(f"{text}{end}{text}".encode())

@@ -1,0 +1,1 @@
+"""What a network is used for: from text to text."""

@@ -1,0 +1,190 @@
+"""From a text to another, by a network with an encoder and a decoder: translating, summarizing."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import chain, repeat
+
+from torch import nn
+
+from regard.generation.batch import Wrote
+from regard.generation.given import Given, TooLong, rooms
+from regard.generation.result import Hypothesis, Result
+from regard.generation.run import WINDOW, AtOnce, generate, stream
+from regard.generation.settings import Settings
+from regard.tasks.alignment import Pairs, align, written_spans
+from regard.tasks.habits import Habits
+from regard.tasks.languages import way
+from regard.tasks.sentences import pieces
+from regard.tasks.written import EMPTY, Reader, Unfolding, Written, joined
+from regard.text.tokenizer import Encoded, Tokenizer
+from regard.transformer.network import DecoderOnly, EncoderDecoder
+
+
+@dataclass(frozen=True, kw_only=True)
+class Wish:
+    """How to translate. What is left out is as the model's authors publish it."""
+
+    source_language: str | None = None
+    target_language: str | None = None
+    prefix: str | None = None
+    """What stands before every source, in full or by the name of its task (T5: "summarize: ", or summarization)."""
+    beam: int | None = None
+    n_best: int = 1
+    length_penalty: float | None = None
+    limit: int | None = None
+    """How many tokens may be written at most."""
+    begin: str = ""
+    """What every target begins with."""
+    alignment: bool = False
+    rows: int = 16
+    """How many rows are written at once."""
+
+
+@dataclass(frozen=True)
+class Piece:
+    """A text, or as much of it as is translated at once."""
+
+    text: str
+    """The whole text."""
+    start: int
+    """Where the piece begins in it."""
+    encoded: Encoded
+    """The piece, with the prefix before it."""
+    last: bool
+    """Whether the text ends with it."""
+
+
+Waiting = deque[tuple[int, Piece | None]]
+"""What is on its way: how many empty texts come before a piece, and the piece. The last has none."""
+
+
+class Translator:
+    """A network and its tokenizer, ready to translate."""
+
+    def __init__(self, network: nn.Module, tokenizer: Tokenizer, habits: Habits, wish: Wish) -> None:
+        if not isinstance(network, EncoderDecoder):
+            also = "; `generate` continues texts with this one" if isinstance(network, DecoderOnly) else ""
+            raise ValueError(f"only a network with an encoder and a decoder translates{also}")
+        self.network, self.tokenizer, self.reader = network, tokenizer, Reader(tokenizer.target)
+        self.way = way(tokenizer, habits, wish.source_language, wish.target_language, wish.prefix)
+        self._begin(wish.begin, self.way.habits)
+        room, _ = rooms(network)
+        assert room is not None
+        self.room = room.learnt or room.meant or tokenizer.longest
+        self.watched = _watched(network) if wish.alignment else None
+        self.settings = Settings(
+            search=self.habits.search(wish.beam, wish.n_best, wish.length_penalty),
+            end=self.habits.end,
+            rules=self.habits.rules(wish.limit),
+            limit=wish.limit,
+            too_long=TooLong.CUT,
+            watch=[self.watched] if self.watched else [],
+        )
+        self.at_once = AtOnce(rows=max(wish.rows, self.settings.search.size))
+
+    def _begin(self, text: str, habits: Habits) -> None:
+        """What every target begins with: the start token, and behind it the text that somebody wants there."""
+        start = habits.start
+        if start is None:
+            raise ValueError("the model does not say which token a target begins with: `decoder_start_token_id`")
+        self.begun: list[int] = self.tokenizer.target.encode(text, special_tokens=False).ids if text else []
+        if self.begun and habits.begin is not None:
+            self.begun, habits = [habits.begin, *self.begun], replace(habits, begin=None)
+        self.habits, self.prompt = habits, [start, *self.begun]
+
+    def translate(self, texts: Iterable[str], *, window: int = WINDOW) -> Iterator[Written]:
+        """Translate every text; results come in the order of the texts, as soon as they are ready.
+
+        A text that is too long for the network is translated in pieces of whole sentences. An empty one stays empty.
+        No more than `window` texts are read ahead.
+        """
+        waiting: Waiting = deque()
+        given = self._given(texts, waiting)
+        results = generate(self.network, given, self.settings, at_once=self.at_once, window=window)
+        parts: list[Written] = []
+        for result in chain(results, [None]):
+            empty, piece = waiting.popleft()
+            yield from repeat(EMPTY, empty)
+            if piece is None or result is None:
+                return
+            parts.append(self._written(piece, result))
+            if piece.last:
+                yield joined(parts)
+                parts = []
+
+    def stream(self, text: str) -> Iterator[str | Written]:
+        """Translate one text: pieces of the translation as soon as they can no longer change, then all of it."""
+        parts: list[Written] = []
+        for piece in self._pieces(text):
+            if parts:
+                yield " "
+            unfolding = Unfolding(self._text, self.reader.unsettled)
+            for event in stream(self.network, [self._input(piece)], self.settings, at_once=self.at_once):
+                if isinstance(event, Wrote):
+                    yield unfolding.add(event.tokens)
+                else:
+                    parts.append(self._written(piece, event))
+                    yield unfolding.rest(parts[-1].text)
+        yield joined(parts) if parts else EMPTY
+
+    def _given(self, texts: Iterable[str], waiting: Waiting) -> Iterator[Given]:
+        """What the network reads; what is on its way is noted in `waiting`."""
+        empty = 0
+        for text in texts:
+            found = self._pieces(text)
+            empty += not found
+            for piece in found:
+                waiting.append((empty, piece))
+                empty = 0
+                yield self._input(piece)
+        waiting.append((empty, None))
+
+    def _pieces(self, text: str) -> list[Piece]:
+        """A text as far as it fits the network, and so on; nothing, if there is nothing in it."""
+        if not text.strip():
+            return []
+        parts = [(start, self._encode(text[start:end])) for start, end in pieces(text, self._fits)]
+        parts = [(start, encoded) for start, encoded in parts if encoded.ids]
+        return [Piece(text, start, encoded, number == len(parts)) for number, (start, encoded) in enumerate(parts, 1)]
+
+    def _encode(self, text: str) -> Encoded:
+        return self.tokenizer.encode(self.way.prefix + text, language=self.way.language)
+
+    def _fits(self, text: str) -> bool:
+        return self.room is None or len(self._encode(text)) <= self.room
+
+    def _input(self, piece: Piece) -> Given:
+        return Given(prompt=self.prompt, source=piece.encoded.ids)
+
+    def _text(self, tokens: Sequence[int]) -> str:
+        return self.reader.text([*self.begun, *tokens])
+
+    def _written(self, piece: Piece, result: Result) -> Written:
+        first, *others = (self._one(piece, result, hypothesis) for hypothesis in result.hypotheses)
+        return replace(first, alternatives=tuple(others))
+
+    def _one(self, piece: Piece, result: Result, hypothesis: Hypothesis) -> Written:
+        one = self.reader.written(hypothesis, result, self._text(hypothesis.tokens))
+        return replace(one, alignment=self._alignment(piece, hypothesis, one.text)) if self.watched else one
+
+    def _alignment(self, piece: Piece, hypothesis: Hypothesis, text: str) -> Pairs:
+        looked = hypothesis.alignment(self.watched)
+        # Tokens of the prefix belong to no word of the text, and tokens that were cut off were not looked at.
+        prefix = len(self.way.prefix)
+        move = piece.start - prefix
+        spans = [
+            (max(start, prefix) + move, end + move) if end > prefix else (0, 0) for start, end in piece.encoded.offsets
+        ]
+        kept = [*spans[: looked.shape[1] - 1], spans[-1]]
+        written = written_spans([*self.begun, *hypothesis.tokens], self.reader.text)[len(self.begun) :]
+        return align(looked, kept, piece.text, written, text)
+
+
+def _watched(network: EncoderDecoder) -> str:
+    """The attention that alignments are read off: that of the last block but one, which shows them best in networks
+    of the usual depth (Garg et al. 2019)."""
+    layers = len(network.decoder.blocks)
+    return f"decoder.blocks.{max(0, layers - 2)}.cross_attention"

@@ -1,0 +1,102 @@
+"""The loss of a language model, without ever holding all its scores.
+
+A batch of 4,096 tokens and a vocabulary of 32,000 have half a gigabyte of scores, which torch writes and reads some ten
+times on the way to the loss and back. Here a few hundred tokens are scored at a time, while the scores are still in the
+processor's cache, and their part of the gradient is computed at once, so they are never needed again.
+
+    loss(token) = (1 - smoothing) · -log p(target) + smoothing · mean over the vocabulary of -log p
+
+With logits = x·Wᵀ + b, p = softmax(logits) and ε for the smoothing, the gradient of the sum by a token's logits is
+p - (1-ε)·[target] - ε/V. The last two terms need no row of the vocabulary's length: they are one row of W, and the sum
+of all rows of W.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+SCORES = 1 << 21
+"""How many scores are held at a time."""
+
+
+def cross_entropy(
+    x: Float[Tensor, "tokens dim"],
+    weight: Float[Tensor, "vocabulary dim"],
+    bias: Float[Tensor, " vocabulary"] | None,
+    targets: Int[Tensor, " tokens"],
+    smoothing: float = 0.0,
+) -> Float[Tensor, ""]:
+    """The sum of the losses of all tokens, when their vectors are scored by `weight` and `bias`.
+
+    The same as `functional.cross_entropy(functional.linear(x, weight, bias), targets, reduction="sum",
+    label_smoothing=smoothing)`, in less time and memory.
+    """
+    wanted = torch.is_grad_enabled()
+    return ScoreAndLose.apply(x, weight, bias, targets, smoothing, wanted)  # type: ignore[no-untyped-call]
+
+
+class ScoreAndLose(torch.autograd.Function):
+    """The loss, and its gradient in the same pass."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor, smoothing: float, gradient: bool
+    ) -> Tensor:
+        """The loss. The gradients are computed on the way, if they will be asked for."""
+        wanted = tuple(gradient and needed for needed in ctx.needs_input_grad[:3])
+        gradients = Gradients(x, weight, bias, wanted)
+        size = max(1, SCORES // len(weight))
+        total = x.new_zeros(())
+        for start in range(0, len(x), size):
+            part, aims = x[start : start + size], targets[start : start + size]
+            scores = torch.nn.functional.linear(part, weight, bias)
+            highest = scores.amax(dim=1, keepdim=True)
+            scores.sub_(highest)
+            right = scores.gather(1, aims[:, None])[:, 0]
+            mean = scores.mean(dim=1) if smoothing else right
+            sums = scores.exp_().sum(dim=1)
+            total += (sums.log() - (1 - smoothing) * right - smoothing * mean).sum()
+            if any(wanted):
+                gradients.add(start, part, scores, sums, aims, smoothing)
+        ctx.save_for_backward(gradients.x, gradients.weight, gradients.bias)
+        return total
+
+    @staticmethod
+    def backward(ctx: Any, *gradient: Tensor) -> tuple[Tensor | None, ...]:
+        """What `forward` computed, times the gradient of what came after."""
+        parts = (None if part is None else part * gradient[0] for part in ctx.saved_tensors)
+        return *parts, None, None, None
+
+
+class Gradients:
+    """The gradients of a batch, gathered part by part."""
+
+    def __init__(self, x: Tensor, weight: Tensor, bias: Tensor | None, wanted: tuple[bool, ...]) -> None:
+        self.matrix = weight
+        self.x = torch.empty_like(x) if wanted[0] else None
+        self.weight = torch.zeros_like(weight) if wanted[1] else None
+        self.bias = torch.zeros_like(bias) if bias is not None and wanted[2] else None
+
+    def add(self, start: int, x: Tensor, exponents: Tensor, sums: Tensor, aims: Tensor, smoothing: float) -> None:
+        """Add a part: exponents / sums are its probabilities, which are nowhere written out."""
+        vocabulary, right = len(self.matrix), 1 - smoothing
+        share = 1 / sums[:, None]
+        if self.x is not None:
+            part = torch.mm(exponents, self.matrix, out=self.x[start : start + len(x)]).mul_(share)
+            part.sub_(self.matrix[aims], alpha=right)
+            if smoothing:
+                part.sub_(self.matrix.sum(dim=0), alpha=smoothing / vocabulary)
+        if self.weight is not None:
+            self.weight.addmm_(exponents.t(), x * share)
+            self.weight.index_add_(0, aims, x, alpha=-right)
+            if smoothing:
+                self.weight.sub_(x.sum(dim=0), alpha=smoothing / vocabulary)
+        if self.bias is not None:
+            self.bias.addmv_(exponents.t(), share[:, 0])
+            self.bias.index_add_(0, aims, x.new_ones(len(aims)), alpha=-right)
+            if smoothing:
+                self.bias.sub_(len(x) * smoothing / vocabulary)

@@ -1,0 +1,155 @@
+"""Clean corpora in several languages, made word by word from a seed. The doctor has nothing to say about them."""
+
+import itertools
+import json
+import random
+from pathlib import Path
+
+WORDS = {
+    "en": "man woman child dog horse teacher farmer doctor bird sailor | sees finds follows paints carries washes "
+    "watches remembers draws hears | the a every some this | old small happy tired quiet friendly wild young | "
+    "near behind beside under before | house river garden mountain station bridge school forest market harbour",
+    "de": "Mann Frau Kind Hund Pferd Lehrer Bauer Arzt Vogel Matrose | sieht findet verfolgt bemalt trägt wäscht "
+    "beobachtet erinnert zeichnet hört | der ein jeder mancher dieser | alte kleine fröhliche müde stille freundliche "
+    "wilde junge | neben hinter bei unter vor | Haus Fluss Garten Berg Bahnhof Brücke Schule Wald Markt Hafen",
+    "fr": "homme femme enfant chien cheval maître fermier médecin oiseau marin | voit trouve suit peint porte lave "
+    "regarde rappelle dessine entend | le un chaque quelque ce | vieux petit heureux fatigué calme amical sauvage "
+    "jeune | près derrière contre sous avant | maison rivière jardin montagne gare pont école forêt marché port",
+    "ru": "мужчина женщина ребёнок собака лошадь учитель фермер врач птица моряк | видит находит преследует красит "
+    "несёт моет наблюдает помнит рисует слышит | тот один каждый некий этот | старый малый счастливый усталый тихий "
+    "дружный дикий молодой | около позади рядом под перед | дом река сад гора вокзал мост школа лес рынок гавань",
+    "el": "άντρας γυναίκα παιδί σκύλος άλογο δάσκαλος αγρότης γιατρός πουλί ναύτης | βλέπει βρίσκει ακολουθεί βάφει "
+    "κρατάει πλένει κοιτάζει θυμάται ζωγραφίζει ακούει | ο ένας κάθε κάποιος αυτός | παλιός μικρός χαρούμενος "
+    "κουρασμένος ήσυχος φιλικός άγριος νέος | κοντά πίσω δίπλα κάτω πριν | σπίτι ποτάμι κήπος βουνό σταθμός γέφυρα "
+    "σχολείο δάσος αγορά λιμάνι",
+}
+BANK = {language: [part.split() for part in words.split("|")] for language, words in WORDS.items()}
+LANGUAGES = sorted(BANK)
+
+
+def _clause(bank, numbers):
+    nouns, verbs, articles, adjectives, prepositions, places = bank
+    who, does, whom, which, how, near, where = numbers
+    return [
+        articles[which],
+        adjectives[how],
+        nouns[who],
+        verbs[does],
+        articles[(which + 1) % 5],
+        nouns[whom],
+        prepositions[near],
+        articles[(which + 2) % 5],
+        places[where],
+    ]
+
+
+def sentences(languages, count, seed):
+    """The same sentences in each language, all different, of one to four clauses that may be cut short."""
+    random_ = random.Random(seed)
+    sizes = (10, 10, 10, 5, 8, 5, 10)
+    seen, told = set(), {language: [] for language in languages}
+    while len(seen) < count:
+        clauses = [tuple(random_.randrange(size) for size in sizes) for _ in range(random_.choice((1, 1, 2, 3, 4)))]
+        short = random_.choice((4, 6, 9))
+        key = (tuple(clauses), short)
+        if key in seen:
+            continue
+        made = {language: _sentence(language, clauses, short) for language in languages}
+        if any(made[language] in told[language][-1:] for language in languages) or made[languages[0]] in seen:
+            continue
+        seen.add(made[languages[0]])
+        for language in languages:
+            told[language].append(made[language])
+    return [told[language] for language in languages]
+
+
+def _sentence(language, clauses, short):
+    words = [_clause(BANK[language], numbers) for numbers in clauses]
+    words[-1] = words[-1][:short]
+    text = ", ".join(" ".join(clause) for clause in words) + "."
+    return text[0].upper() + text[1:]
+
+
+LABELS = ["joy", "anger", "fear", "surprise"]
+
+
+def labelled(count, seed, language="en"):
+    """Texts with labels, each label equally often."""
+    (texts,) = sentences([language], count, seed)
+    return [(text, LABELS[number % len(LABELS)]) for number, text in enumerate(texts)]
+
+
+def scored(count, seed):
+    """Two texts and how alike they are, from 0 to 5."""
+    first, second = sentences(["en"], count, seed)[0], sentences(["en"], count, seed + 1)[0]
+    random_ = random.Random(seed)
+    return [(a, b, f"{random_.uniform(0, 5):.2f}") for a, b in zip(first, second, strict=True)]
+
+
+TYPES = ["person", "place", "group"]
+
+
+def tagged(count, seed, scheme="BIO"):
+    """Sentences as lists of (word, tag), at least four words each, with entities of one to three words."""
+    (texts,) = sentences(["en"], count, seed)
+    random_ = random.Random(seed)
+    return [_tags(text.split(), random_, scheme) for text in texts]
+
+
+def _tags(words, random_, scheme):
+    tags = []
+    while len(tags) < len(words):
+        length = min(random_.choice((1, 2, 3)), len(words) - len(tags))
+        kind = random_.choice([None, *TYPES])
+        tags += _entity(kind, length, scheme, tags[-1] if tags else "O")
+    return list(zip(words, tags, strict=True))
+
+
+def _entity(kind, length, scheme, before):
+    if kind is None:
+        return ["O"] * length
+    if scheme == "IOB1":
+        begin = "B" if before[2:] == kind else "I"
+        return [f"{begin}-{kind}"] + [f"I-{kind}"] * (length - 1)
+    if scheme == "BIOES":
+        return [f"S-{kind}"] if length == 1 else [f"B-{kind}"] + [f"I-{kind}"] * (length - 2) + [f"E-{kind}"]
+    return [f"B-{kind}"] + [f"I-{kind}"] * (length - 1)
+
+
+def conll(sentences_):
+    """Sentences as lines of a CoNLL file."""
+    return [line for sentence in sentences_ for line in [*(f"{word}\t{tag}" for word, tag in sentence), ""]]
+
+
+def questions(count, seed):
+    """Questions as records: a context of three sentences, and an answer that stands in it."""
+    (texts,) = sentences(["en"], 3 * count, seed)
+    random_ = random.Random(seed)
+    made = []
+    for number in range(count):
+        context = " ".join(texts[3 * number : 3 * number + 3])
+        answer = random_.choice(context.replace(",", "").replace(".", "").split())
+        start = context.index(answer)
+        answers = [{"text": answer, "answer_start": start}]
+        question = f"What is it that the {number}th teller says after all?"
+        made.append({"id": f"q{number}", "question": question, "context": context, "answers": answers})
+    return made
+
+
+def squad(records):
+    """Records as SQuAD's JSON, one question to a line (so line = place + 2)."""
+    rows = []
+    for record in records:
+        asked = {name: value for name, value in record.items() if name != "context"}
+        rows.append(json.dumps({"paragraphs": [{"context": record["context"], "qas": [asked]}]}))
+    return ['{"data": [', *(row + ("," if number < len(rows) - 1 else "") for number, row in enumerate(rows)), "]}"]
+
+
+def write(path: Path, lines, end="\n"):
+    """Lines as a file in UTF-8; lines that are bytes go in as they are."""
+    path.write_bytes(b"".join((line if isinstance(line, bytes) else line.encode()) + end.encode() for line in lines))
+    return path
+
+
+def pairs_of_languages():
+    return list(itertools.permutations(LANGUAGES, 2))

@@ -1,0 +1,69 @@
+"""The chunked loss against torch's own."""
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch.nn import functional
+
+from regard.training import cross_entropy as module
+from regard.training.cross_entropy import cross_entropy
+
+
+def made(tokens, vocabulary, dim, bias, seed):
+    torch.manual_seed(seed)
+    x = torch.randn(tokens, dim, dtype=torch.float64, requires_grad=True)
+    weight = torch.randn(vocabulary, dim, dtype=torch.float64, requires_grad=True)
+    b = torch.randn(vocabulary, dtype=torch.float64, requires_grad=True) if bias else None
+    return x, weight, b, torch.randint(vocabulary, (tokens,))
+
+
+@settings(derandomize=True, deadline=None)
+@given(
+    tokens=st.integers(1, 40),
+    vocabulary=st.integers(2, 30),
+    dim=st.integers(1, 9),
+    bias=st.booleans(),
+    smoothing=st.sampled_from([0.0, 0.1, 0.9]),
+    held=st.integers(1, 400),
+)
+def test_loss_and_gradients_are_torchs(tokens, vocabulary, dim, bias, smoothing, held):
+    x, weight, b, targets = made(tokens, vocabulary, dim, bias, seed=tokens)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "SCORES", held)
+        ours = cross_entropy(x, weight, b, targets, smoothing)
+    logits = functional.linear(x, weight, b)
+    theirs = functional.cross_entropy(logits, targets, reduction="sum", label_smoothing=smoothing)
+    torch.testing.assert_close(ours, theirs, rtol=1e-12, atol=1e-12)
+    inputs = [x, weight] + ([b] if bias else [])
+    for mine, other in zip(torch.autograd.grad(3 * ours, inputs), torch.autograd.grad(3 * theirs, inputs), strict=True):
+        torch.testing.assert_close(mine, other, rtol=1e-10, atol=1e-12)
+
+
+def test_large_scores_do_not_overflow():
+    x = torch.tensor([[500.0, -500.0]], requires_grad=True)
+    weight = torch.eye(2)
+    loss = cross_entropy(x, weight, None, torch.tensor([1]))
+    loss.backward()
+    assert loss.item() == 1000
+    assert x.grad.tolist() == [[1, -1]]
+
+
+def test_only_the_gradients_that_are_wanted_are_computed(monkeypatch):
+    x, weight, b, targets = made(5, 7, 3, True, seed=0)
+    loss = cross_entropy(x, weight.detach(), b.detach(), targets)
+    (gradient,) = torch.autograd.grad(loss, x)
+    expected = functional.cross_entropy(functional.linear(x, weight, b), targets, reduction="sum")
+    torch.testing.assert_close(gradient, torch.autograd.grad(expected, x)[0])
+    monkeypatch.setattr(module.Gradients, "add", lambda *_: pytest.fail("nobody asked for gradients"))
+    with torch.no_grad():
+        cross_entropy(x, weight, b, targets)
+
+
+def test_a_tied_matrix_gets_both_gradients():
+    _, weight, _, targets = made(6, 7, 3, False, seed=1)
+    ids = torch.tensor([0, 1, 2, 3, 4, 5])
+    ours = cross_entropy(functional.embedding(ids, weight).tanh(), weight, None, targets, 0.1)
+    logits = functional.embedding(ids, weight).tanh() @ weight.T
+    theirs = functional.cross_entropy(logits, targets, reduction="sum", label_smoothing=0.1)
+    torch.testing.assert_close(torch.autograd.grad(ours, weight), torch.autograd.grad(theirs, weight))
