@@ -258,7 +258,7 @@ def test_places_without_a_label_are_not_scored_and_the_head_is_put_back():
     network = build(FAMILIES["bert"].read(BERT, "BertForMaskedLM")[0])
     head = network.head
     scored = []
-    handle = head.register_forward_hook(lambda module, given, output: scored.append(len(given[0])))
+    handle = head.transform.register_forward_hook(lambda module, given, output: scored.append(len(given[0])))
     objective = Masked(mask=4, special=(0, 1, 2, 3, 4), vocabulary=30, share=0.3)
     torch.manual_seed(1)
     found = objective.loss(network.train(), batch(tokens=ids(*random_rows((30, 20), 30))))
