@@ -29,6 +29,7 @@ from regard.training.quick import quicken
 from regard.training.schedule import factor
 from regard.training.settings import Best, Last, Training
 from regard.training.state import Progress, State
+from regard.training.stopping import asked_to_stop
 from regard.training.stream import Batches, moved
 
 Evaluate = Callable[[], Mapping[str, float]]
@@ -66,17 +67,29 @@ class Loop:
     # -- the way through
 
     def run(self) -> Progress:
-        """Train to the last step, or until patience ends. What the disk refuses is said, with the last good state."""
+        """Train to the last step, or until patience ends. What the disk refuses is said, with the last good state.
+
+        Asked to stop (Ctrl-C), it finishes its update, writes its state, and raises KeyboardInterrupt.
+        """
         stream = self.batches.at(self.progress.epoch, self.progress.batch)
         self.reporter.begin(self.progress.step, self.plan.steps)
         try:
-            while not self.progress.finished:
-                self.advance(stream)
+            with asked_to_stop() as asked:
+                while not self.progress.finished:
+                    self.advance(stream)
+                    if asked() and not self.progress.finished:
+                        self._stop()
         except OSError as error:
             raise OSError(f"step {self.progress.step}: {error}. {self._last_good()}") from error
         finally:
             self.reporter.end()
         return self.progress
+
+    def _stop(self) -> None:
+        if self.saved_at != self.progress.step:
+            self.save()
+        self.reporter.say(f"stopped after step {self.progress.step}: --resume goes on from there")
+        raise KeyboardInterrupt
 
     def advance(self, stream: Iterator[Batch]) -> None:
         """One update, and whatever is due after it."""
@@ -224,10 +237,16 @@ class Loop:
     def wanted(self) -> set[int]:
         """The steps whose states are still needed: to go on from, and to make the mean of."""
         there = list(state.saved(self.folder.states))
-        return {*there[-self.plan.keep :], *self.chosen(there)}
+        return {*there[-1:], *self._planned(there)[-self.plan.keep :], *self.chosen(there)}
+
+    def _planned(self, there: list[int]) -> list[int]:
+        """The states that any run of this recipe writes, whether or not it was stopped in between."""
+        end = self.progress.step if self.progress.finished else None
+        return [step for step in there if step % self.plan.save_every == 0 or step == end]
 
     def chosen(self, there: list[int]) -> list[int]:
         """The states of which `average` would make the mean now."""
+        there = self._planned(there)
         match self.plan.average:
             case Last(count=count):
                 return there[-count:]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Float, Int
@@ -42,6 +42,7 @@ class Loss:
     """How many of them were right, by the name of the measure. Not counted while training."""
 
 
+@runtime_checkable
 class Objective(Protocol):
     """What a network is trained to do. To add one, add a file to `objectives`."""
 

@@ -44,7 +44,7 @@ def panels_of(lines: Iterable[dict[str, Any]]) -> list[list[Curve]]:
     for line in lines:
         for name, value in line.items():
             if name not in ("step", "epoch", "mean_of") and "mean_of" not in line and math.isfinite(value):
-                points.setdefault(name, []).append((line["step"], value))
+                points.setdefault(name, []).append((float(line["step"]), float(value)))
     panels: dict[str, list[Curve]] = {}
     for name, found in points.items():
         panels.setdefault(TOGETHER.get(name, name), []).append(Curve(name, found))
@@ -68,7 +68,7 @@ def svg(panels: Sequence[Sequence[Curve]], title: str) -> str:
 def _panel(curves: Sequence[Curve], top: int) -> list[str]:
     xs = [x for curve in curves for x, _ in curve.points]
     ys = [y for curve in curves for _, y in curve.points]
-    across, up = ticks(0, max(xs)), ticks(min(ys), max(ys))
+    across, up = ticks(0.0, max(xs)), ticks(min(ys), max(ys))
 
     def place(x: float, y: float) -> tuple[float, float]:
         right = LEFT + WIDTH * (x - across[0]) / (across[-1] - across[0])
@@ -76,7 +76,7 @@ def _panel(curves: Sequence[Curve], top: int) -> list[str]:
 
     parts = []
     for y in up:
-        _, line = place(0, y)
+        _, line = place(0.0, y)
         parts.append(f'<line x1="{LEFT}" x2="{LEFT + WIDTH}" y1="{line:.1f}" y2="{line:.1f}" stroke="#ddd"/>')
         parts.append(f'<text x="{LEFT - 6}" y="{line + 4:.1f}" text-anchor="end" fill="#555">{y:g}</text>')
     for x in across:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from regard.training.folder import Folder
 
 
+@runtime_checkable
 class Reporter(Protocol):
     """Is told what happens."""
 

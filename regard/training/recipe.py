@@ -168,9 +168,8 @@ class Recipe(Part):
     @model_validator(mode="after")
     def _fitting(self) -> Recipe:
         if self.objective.kind != USUAL[self.task]:
-            raise ValueError(
-                f"objective.kind is {self.objective.kind!r}, and task {self.task!r} has {USUAL[self.task]!r}"
-            )
+            usual = USUAL[self.task]
+            raise ValueError(f"objective.kind is {self.objective.kind!r}: for task {self.task!r} it is {usual!r}")
         return self
 
 

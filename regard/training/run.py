@@ -23,6 +23,7 @@ from regard.training.loop import Loop, exchanged
 from regard.training.prepare import labels_in, prepare, tokenizer_of
 from regard.training.progress import Reporter, reporter
 from regard.training.recipe import Recipe, RecipeError
+from regard.training.settings import Training
 from regard.training.validation import validate
 
 Measure = Callable[["Trained"], Mapping[str, float]]
@@ -107,7 +108,7 @@ def assemble(
     chosen: Recipe, place: Folder, talk: Reporter, measure: Measure | None = None, sample: Sample | None = None
 ) -> Loop:
     """Everything that a run needs, made from its recipe."""
-    plan = chosen.training
+    plan = possible(chosen.training, talk.say)
     labels = labels_in(chosen)
     tokenizer = tokenizer_of(chosen, place.cache / "tokenizer")
     network, report = network_of(chosen, Known.of(tokenizer, len(labels)))
@@ -140,6 +141,30 @@ def assemble(
         evaluate=evaluate if data.valid else None,
         reporter=talk,
     )
+
+
+def possible(plan: Training, talk: Callable[[str], None]) -> Training:
+    """The plan, with bfloat16 only where the machine computes in it, and a device that is there."""
+    try:
+        device = torch.device(plan.device)
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError) as error:
+        reason = str(error).splitlines()[0]
+        raise RecipeError(f"training.device is {plan.device!r}, which this machine does not have ({reason})") from None
+    if plan.precision == "float32" or has_bfloat16(device):
+        return plan
+    talk("this machine does not compute in bfloat16, so float32 is used: the other would only be slower")
+    return plan.model_copy(update={"precision": "float32"})
+
+
+def has_bfloat16(device: torch.device) -> bool:
+    """Whether a device has instructions for bfloat16."""
+    if device.type == "cuda":
+        return torch.cuda.is_bf16_supported()
+    if device.type == "cpu":
+        there = torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
+        return there and bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
+    return False
 
 
 def _check_empty(place: Folder, resume: bool) -> None:
@@ -185,7 +210,9 @@ def _go_on(loop: Loop, place: Folder, talk: Callable[[str], None]) -> None:
 
 
 def _finish(loop: Loop) -> str:
-    """Try the mean of several states, where the recipe asks for it; it is the best network if it does best. Says which is.
+    """Try the mean of several states, where the recipe asks for it; it is the best network if it does best.
+
+    Says which network is the best.
 
     Nothing of this is in a state: a run that ends in the middle of it does it again.
     """

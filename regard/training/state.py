@@ -90,7 +90,7 @@ def save(folder: Path, progress: Progress, tensors: Mapping[str, Tensor], about:
     making = folder / f".{place.name}.{os.getpid()}.part"
     try:
         making.mkdir(parents=True)
-        save_file({name: value.detach().contiguous() for name, value in tensors.items()}, making / TENSORS)
+        _write(making / TENSORS, {name: value.detach().contiguous() for name, value in tensors.items()})
         flush(making / TENSORS)
         write_json(making / NUMBERS, {"machine": about, "progress": dataclasses.asdict(progress)})
         flush(making)
@@ -100,6 +100,13 @@ def save(folder: Path, progress: Progress, tensors: Mapping[str, Tensor], about:
     finally:
         shutil.rmtree(making, ignore_errors=True)
     return place
+
+
+def _write(path: Path, tensors: dict[str, Tensor]) -> None:
+    try:
+        save_file(tensors, path)
+    except SafetensorError as error:
+        raise OSError(f"{path}: {error}") from None  # it is the disk that refuses, whoever says so
 
 
 def load(place: Path) -> State:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import torch
 
@@ -12,6 +12,7 @@ from regard.data.batches import Batch, Ids
 from regard.transformer.rows import Rows
 
 
+@runtime_checkable
 class Batches(Protocol):
     """Batches without end, from any place on: `regard.data.batches.Batches`, or anything like it."""
 

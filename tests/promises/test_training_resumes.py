@@ -10,13 +10,16 @@ import pytest
 from unit.training import killing
 from unit.training.tiny import RECIPE, write_recipe
 
+import regard
+
+ROOT = str(Path(regard.__file__).parents[1])
 EVERYTHING = RECIPE + 'ema = 0.9\naverage = { kind = "best", count = 3 }\npatience = 50\n'
 
 
 def killed_runs(tmp_path, seed, points):
     write_recipe(tmp_path, EVERYTHING)
     command = [sys.executable, killing.__file__, str(tmp_path), str(seed), str(points)]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"}
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": ROOT, "TOKENIZERS_PARALLELISM": "false"}
     done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
     assert done.returncode == 0, done.stderr[-3000:]
     return json.loads(done.stdout)

@@ -75,3 +75,9 @@ def random_rows(lengths, vocabulary, seed=0, low=5):
     """Rows of random tokens."""
     draw = torch.Generator().manual_seed(seed)
     return [torch.randint(low, vocabulary, (length,), generator=draw).tolist() for length in lengths]
+
+
+def files_of(run):
+    """All that a run leaves, but for times and its caches."""
+    kept = [path for path in run.rglob("*") if path.is_file() and "cache" not in path.parts and path.name != "log.txt"]
+    return {str(path.relative_to(run)): path.read_bytes() for path in kept}

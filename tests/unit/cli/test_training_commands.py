@@ -1,0 +1,122 @@
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+from unit.training.tiny import write_recipe
+
+import regard
+from regard.cli.main import app
+from regard.families.transformer import transformer_2017
+from regard.training.outlook import memory, outlook
+from regard.training.recipe import read
+from regard.transformer.describe import count
+
+
+def run(*words):
+    return CliRunner().invoke(app, [str(word) for word in words])
+
+
+def main(*words, folder):
+    """The command as the shell runs it, with its exit code."""
+    command = [sys.executable, "-c", "from regard.cli.main import main; main()", *map(str, words)]
+    path = {"PYTHONPATH": str(Path(regard.__file__).parents[1]), "OMP_NUM_THREADS": "1", "PATH": ""}
+    return subprocess.run(command, capture_output=True, text=True, check=False, env=path, cwd=folder)
+
+
+def test_train_plot_and_resume(tmp_path):
+    """Results to standard output, everything else to standard error."""
+    write_recipe(tmp_path)
+    trained = main("train", "recipe.toml", "training.steps=4", folder=tmp_path)
+    assert (trained.returncode, trained.stdout) == (0, "runs/recipe/best\n"), trained.stderr
+    assert "training: step 0 of 4" in trained.stderr
+    assert "validation: loss" in trained.stderr
+    assert regard.load(tmp_path / "runs" / "recipe" / "best").network.config.model_dim == 16
+    drawn = run("plot", tmp_path / "runs" / "recipe")
+    assert drawn.exit_code == 0
+    assert (tmp_path / "runs" / "recipe" / "curves.svg").read_text().startswith("<svg")
+    again = run(
+        "train", tmp_path / "recipe.toml", "training.steps=4", "--folder", tmp_path / "runs" / "recipe", "--resume"
+    )
+    assert again.exit_code == 0
+    assert "going on from step 4" in again.stderr
+
+
+def test_exit_codes(tmp_path):
+    write_recipe(tmp_path)
+    wrong = main("train", "recipe.toml", "training.stesp=4", folder=tmp_path)
+    assert wrong.returncode == 2
+    assert wrong.stderr == "error: on the command line: training.stesp: there is no such key; did you mean 'steps'?\n"
+    (tmp_path / "train.b").write_text("one line\n")
+    failed = main("train", "recipe.toml", folder=tmp_path)
+    assert failed.returncode == 1
+    assert "train.b" in failed.stderr
+    assert "Traceback" not in failed.stderr
+
+
+def test_dry_run_says_what_would_be_done_and_does_nothing(tmp_path):
+    path = write_recipe(tmp_path)
+    before = sorted(tmp_path.iterdir())
+    shown = run("train", path, "training.steps=100", "--dry-run")
+    assert shown.exit_code == 0
+    assert tomllib.loads(shown.stdout)["training"]["steps"] == 100  # the resolved recipe, with remarks
+    design = transformer_2017(vocabulary=40, layers=(1, 1), model_dim=16, heads=2, inner_dim=24)
+    assert f"# parameters    {count(design):,} at most" in shown.stdout
+    assert "# steps         100 updates" in shown.stdout
+    assert sorted(tmp_path.iterdir()) == before
+
+
+def test_dry_run_looks_for_the_files(tmp_path):
+    path = write_recipe(tmp_path)
+    (tmp_path / "valid.b").unlink()
+    with pytest.raises(ValueError, match=r"data\.valid: there is no .*valid\.b"):
+        outlook(read(path))
+
+
+def test_ready_recipes_are_listed_shown_and_copied(tmp_path):
+    listed = run("recipes")
+    assert listed.exit_code == 0
+    assert {line.split()[0] for line in listed.stdout.splitlines()} >= {"translate", "generate", "fill", "distill"}
+    shown = run("recipes", "translate")
+    assert tomllib.loads(shown.stdout)["task"] == "translate"
+    assert run("recipes", "translate", "--copy", tmp_path).exit_code == 0
+    assert (tmp_path / "translate.toml").read_text() == shown.stdout
+    assert run("recipes", "translate", "--copy", tmp_path).exit_code == 2
+    assert run("recipes", "translat").exit_code == 2
+
+
+def test_plot_needs_a_run(tmp_path):
+    assert run("plot", tmp_path).exit_code == 2
+    (tmp_path / "metrics.jsonl").write_text('{"step": 1, "loss": 2.0}\n')
+    assert run("plot", tmp_path, "--output", tmp_path / "a.gif").exit_code == 2
+
+
+def test_the_estimate_of_memory_is_of_the_right_size(tmp_path):
+    """Against what torch keeps for the way back: between as much and three times as much."""
+    import torch
+    from unit.training.tiny import batch, ids, random_rows
+
+    from regard.training.objectives.translate import Translate
+    from regard.transformer.network import build
+
+    path = write_recipe(tmp_path)
+    change = {"network.model_dim": 64, "network.inner_dim": 128, "tokenizer.size": 500, "training.tokens": 320}
+    recipe = read(path, change)
+    sizes = dict(vocabulary=500, layers=(1, 1), model_dim=64, heads=2, inner_dim=128, dropout=0.2)
+    network = build(transformer_2017(**sizes)).train()
+    given = batch(source=ids(*random_rows([20] * 16, 500)), target=ids(*random_rows([20] * 16, 500, 1)))
+    kept = {}
+
+    def keep(tensor):
+        kept[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
+        return tensor
+
+    own = {value.untyped_storage().data_ptr() for value in network.parameters()}
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+        loss = Translate(start=1).loss(network, given)
+    measured = sum(size for place, size in kept.items() if place not in own)
+    assert loss.count == 320
+    estimate = memory(recipe, network.config)[1]
+    assert measured < estimate < 3 * measured

@@ -1,0 +1,143 @@
+"""Faults of the disk: the last good state is always there, and what is said helps."""
+
+import errno
+import os
+
+import pytest
+import torch
+from safetensors import SafetensorError
+from unit.training.tiny import files_of, write_recipe
+
+from regard.checkpoint.files import CheckpointError
+from regard.training import state
+from regard.training.folder import Folder, read_metrics
+from regard.training.run import train
+from regard.training.state import Progress
+
+TENSORS = {"parameter/a": torch.arange(6.0).view(2, 3), "optimizer/a:step": torch.tensor(3.0)}
+
+
+def put(folder, step, **more):
+    return state.save(folder, Progress(step=step, **more), TENSORS, {"torch": "1"})
+
+
+def test_what_is_written_is_read(tmp_path):
+    progress = Progress(step=5, epoch=2, loss=0.1 + 0.2, best=1 / 3, scores={"4": 1e-17}, finished=True)
+    place = state.save(tmp_path, progress, TENSORS, {"threads": 2})
+    found = state.load(place)
+    assert found.progress == progress
+    assert found.machine == {"threads": 2}
+    assert all(torch.equal(found.tensors[name], TENSORS[name]) for name in TENSORS)
+
+
+def full_disk(*_, **__):
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+@pytest.mark.parametrize("call", ["fsync", "mkdir", "rename"])
+def test_a_disk_that_is_full_leaves_the_last_state(tmp_path, monkeypatch, call):
+    put(tmp_path, 1)
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    monkeypatch.setattr(os, call, full_disk)
+    with pytest.raises(OSError, match="No space left"):
+        put(tmp_path, 2)
+    monkeypatch.undo()
+    assert list(state.saved(tmp_path)) == [1]
+    assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
+
+
+def test_a_library_that_cannot_write_says_so_as_the_disk_does(tmp_path, monkeypatch):
+    def refuse(*_, **__):
+        raise SafetensorError("Error while serializing: I/O error: No space left on device (os error 28)")
+
+    monkeypatch.setattr(state, "save_file", refuse)
+    with pytest.raises(OSError, match="No space left on device"):
+        put(tmp_path, 2)
+    assert not state.saved(tmp_path)
+    assert not list(tmp_path.iterdir())
+
+
+def test_damaged_states_are_told(tmp_path):
+    place = put(tmp_path, 3)
+    path = place / "state.safetensors"
+    path.write_bytes(path.read_bytes()[:-4])
+    with pytest.raises(
+        CheckpointError, match=r"step-00000003 is damaged .*remove it to go on from the state before it"
+    ):
+        state.load(place)
+    (place / "state.json").write_text("{}")
+    with pytest.raises(CheckpointError, match="step-00000003"):
+        state.load(place)
+
+
+def test_pruning_leaves_what_is_wanted_and_clears_what_is_half(tmp_path):
+    for step in (1, 2, 3):
+        put(tmp_path, step)
+    (tmp_path / ".step-00000004.99.part").mkdir()
+    state.prune(tmp_path, [1, 3])
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["step-00000001", "step-00000003"]
+
+
+def test_a_half_line_of_metrics_is_no_line(tmp_path):
+    path = tmp_path / "metrics.jsonl"
+    path.write_text('{"step": 1}\n{"step": 2')
+    assert read_metrics(path) == [{"step": 1}]
+    path.write_text('{"step": 1}\n{"step": \n{"step": 3}\n')
+    with pytest.raises(ValueError, match="line 2"):
+        read_metrics(path)
+
+
+def test_metrics_shorter_than_their_state(tmp_path):
+    run = Folder(tmp_path)
+    run.open()
+    run.add({"step": 1})
+    with pytest.raises(ValueError, match="has 12 bytes, and had 99"):
+        run.rewind(99)
+
+
+def test_the_best_network_is_put_back_after_a_sudden_end(tmp_path):
+    run = Folder(tmp_path)
+    run.open()
+    run.replace_best(lambda place: (place / "weights").write_text("old"))
+    run.best.rename(tmp_path / ".best.old")  # the moment between two renames
+    run.open()
+    assert (run.best / "weights").read_text() == "old"
+    with pytest.raises(OSError, match="No space"):
+        run.replace_best(full_disk)
+    assert (run.best / "weights").read_text() == "old"
+
+
+def test_a_damaged_state_is_passed_over(tmp_path, capsys):
+    recipe = write_recipe(tmp_path)
+    change = {"training.steps": 6, "training.save_every": 2}
+    train(recipe, change, folder=tmp_path / "run")
+    expected = files_of(tmp_path / "run")
+    path = tmp_path / "run" / "checkpoints" / "step-00000006" / "state.safetensors"
+    path.write_bytes(path.read_bytes()[:-1])
+    train(recipe, change, folder=tmp_path / "run", resume=True)
+    said = capsys.readouterr().err
+    assert "step-00000006 is damaged" in said
+    assert "going on from step 4" in said
+    assert files_of(tmp_path / "run") == expected
+
+
+def test_what_differs_is_said(tmp_path, capsys, monkeypatch):
+    recipe = write_recipe(tmp_path)
+    change = {"training.steps": 4, "training.save_every": 2}
+    train(recipe, change, folder=tmp_path / "run")
+    monkeypatch.setattr(state, "machine", lambda device: {"torch": "9.9", "threads": torch.get_num_threads()})
+    capsys.readouterr()
+    train(recipe, {**change, "training.steps": 5}, folder=tmp_path / "run", resume=True)
+    said = capsys.readouterr().err
+    assert f"torch was {torch.__version__} and is 9.9: the last digits may differ" in said
+    assert "was: steps = 4" in said
+    assert "now: steps = 5" in said
+
+
+def test_a_folder_that_holds_a_run_is_not_written_over(tmp_path):
+    recipe = write_recipe(tmp_path)
+    train(recipe, {"training.steps": 2}, folder=tmp_path / "run")
+    before = files_of(tmp_path / "run")
+    with pytest.raises(ValueError, match=r"already holds a run .a state of step 2 is there.: say --resume"):
+        train(recipe, {"training.steps": 2}, folder=tmp_path / "run")
+    assert files_of(tmp_path / "run") == before
