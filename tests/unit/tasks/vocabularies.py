@@ -6,7 +6,7 @@ import random
 import sentencepiece
 from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers, trainers
 
-from regard.text.kinds import ByteBPE
+from regard.text.kinds import ByteBPE, Unigram
 from regard.text.tokenizer import Names
 from regard.text.train import train
 
@@ -27,6 +27,11 @@ def sentences(number=400, seed=3):
 def trained(folder):
     """As our own training leaves it: one tokenizer.json, with its end token behind every text."""
     train(ByteBPE(size=340), sentences(), special=Names(padding="<pad>", begin="<s>", end="</s>")).save(folder)
+
+
+def unigram(folder):
+    """The same with pieces of characters: random networks write text with it, not halves of characters."""
+    train(Unigram(size=160), sentences(100)).save(folder)
 
 
 def roberta(folder):
