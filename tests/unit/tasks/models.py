@@ -56,7 +56,7 @@ def _saved(network, folder, usual, said, config):
     with torch.no_grad():
         for name, value in network.named_parameters():
             centre = 1.0 if "norm" in name and name.endswith("weight") else 0.0
-            value.copy_(torch.randn(value.shape, generator=generator) * (0.3 if value.ndim > 1 else 0.5) + centre)
+            value.copy_(torch.randn(value.shape, generator=generator) * (0.8 if value.ndim > 1 else 0.2) + centre)
     save(network, folder)
     (folder / "generation_config.json").write_text(json.dumps(usual | (said or {})))
     if config:

@@ -84,6 +84,12 @@ def mbart(folder):
     _pieces(folder / "sentencepiece.bpe.model", unk_id=0, bos_id=1, eos_id=2)
 
 
+def mbart_of_25(folder):
+    """With the class that says so, for a network that is no mBART."""
+    mbart(folder)
+    (folder / "tokenizer_config.json").write_text('{"tokenizer_class": "MBartTokenizer"}')
+
+
 def llama(folder):
     options = dict(model_type="bpe", byte_fallback=True, normalization_rule_name="identity", vocab_size=420)
     _pieces(folder / "tokenizer.model", **options)
