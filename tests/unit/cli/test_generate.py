@@ -33,7 +33,9 @@ def test_a_prompt_and_lines(folder):
 def test_a_stream_is_the_text(folder, options):
     """Bytes of characters, line breaks, several prompts: what is streamed is what is written at once."""
     given = "\n".join(["", "東京 naïve", "🙂", *PROMPTS])
-    one, other = (run("generate", folder, "--limit", 9, *options, *stream, given=given) for stream in ([], ["--stream"]))
+    one, other = (
+        run("generate", folder, "--limit", 9, *options, *stream, given=given) for stream in ([], ["--stream"])
+    )
     assert one.out == other.out
     assert one.err == other.err
 
@@ -79,7 +81,9 @@ def test_wrong_calls(folder, words, said):
 
 
 def test_why_it_stopped(folder):
-    told = [json.loads(line) for line in run("generate", folder, "--json", "--limit", 6, given="\n".join(PROMPTS)).lines]
+    told = [
+        json.loads(line) for line in run("generate", folder, "--json", "--limit", 6, given="\n".join(PROMPTS)).lines
+    ]
     assert {one["stopped"] for one in told} <= {"end", "length"}
     called = run("generate", folder, PROMPTS[0], "--limit", 40, "--json", "--stop", "never written")
     assert json.loads(called.out)["stopped"] in ("end", "length")
@@ -130,7 +134,9 @@ def test_an_interrupt_leaves_what_is_finished(folder):
         rest, said = process.communicate(timeout=60)
     assert process.returncode == 130
     assert said.decode() == "stopped\n"
-    assert first + rest.decode() == run("generate", folder, PROMPTS[0], "--limit", 4).out.replace("\n", "\\n")[:-2] + "\n"
+    assert (
+        first + rest.decode() == run("generate", folder, PROMPTS[0], "--limit", 4).out.replace("\n", "\\n")[:-2] + "\n"
+    )
 
 
 @pytest.mark.parametrize("command", ["translate", "generate"])
@@ -139,7 +145,7 @@ def test_help_says_it_all_and_imports_nothing_heavy(command):
         "import sys, regard.cli.main as m\n"
         f"try: m.app(['{command}', '--help'])\n"
         "except SystemExit: pass\n"
-        "heavy = {'torch', 'numpy', 'rich', 'tokenizers'} & set(sys.modules)\n"  # pydantic comes with typer\'s arguments
+        "heavy = {'torch', 'numpy', 'rich', 'tokenizers'} & set(sys.modules)\n"  # pydantic comes with typer
         "assert not heavy, heavy"
     )
     shown = subprocess.run([*COMMAND[:2], code], check=True, capture_output=True, text=True).stdout

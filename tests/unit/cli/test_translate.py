@@ -54,7 +54,10 @@ def test_empty_lines_stay(folder, expected):
     assert run("translate", folder, "--limit", 6, given=given).lines == ["", "", expected[0], "", "", expected[1], ""]
     assert run("translate", folder, given="\n\n").lines == ["", ""]
     assert run("translate", folder, given="").lines == []
-    assert run("translate", folder, "--stream", "--limit", 6, given=given).lines == run("translate", folder, "--limit", 6, given=given).lines
+    assert (
+        run("translate", folder, "--stream", "--limit", 6, given=given).lines
+        == run("translate", folder, "--limit", 6, given=given).lines
+    )
 
 
 def test_two_thousand_lines_come_in_order(folder, tmp_path):
@@ -90,7 +93,9 @@ def test_n_best_has_a_line_with_its_score_for_each(folder):
 def test_a_stream_is_the_text(folder, expected):
     given = "\n".join(SENTENCES[:6])
     assert run("translate", folder, "--stream", "--limit", 6, given=given).lines == expected
-    said = [json.loads(line) for line in run("translate", folder, "--stream", "--json", "--limit", 6, given=given).lines]
+    said = [
+        json.loads(line) for line in run("translate", folder, "--stream", "--json", "--limit", 6, given=given).lines
+    ]
     whole = [one["text"] for one in said if "text" in one]
     assert whole == expected
     assert "".join(one.get("piece", "") for one in said) == "".join(expected)

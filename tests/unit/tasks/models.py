@@ -29,7 +29,9 @@ def translating(folder, vocabulary=vocabularies.unigram, said=None, config=None,
     vocabulary(folder)
     size = len(tokenizer_of(folder)) + more
     network = build(transformer_2017(vocabulary=size, layers=(1, 2), model_dim=24, heads=4), seed=1)
-    return _saved(network, folder, {"eos_token_id": [3, *range(20, size, 4)], "decoder_start_token_id": 2}, said, config)
+    return _saved(
+        network, folder, {"eos_token_id": [3, *range(20, size, 4)], "decoder_start_token_id": 2}, said, config
+    )
 
 
 def with_positions(folder, vocabulary=vocabularies.unigram, said=None, config=None):

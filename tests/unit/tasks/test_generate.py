@@ -152,7 +152,7 @@ def test_a_control_code_is_asked_for(tmp_path):
 def test_chance_and_beams_do_not_go_together(model):
     with pytest.raises(ValueError, match="not by both"):
         model.generate("a", chance=Chance(), beam=2)
-    with pytest.raises(ValueError, match="a control code|control code 'x'"):
+    with pytest.raises(ValueError, match="control code 'x'"):
         model.generate("a", control="x")
 
 

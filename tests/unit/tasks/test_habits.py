@@ -61,7 +61,11 @@ def test_a_limit_goes_before_the_authors_minimum(tmp_path):
 
 
 def test_a_forbidden_end_ends_nevertheless(tmp_path):
-    assert habits(tmp_path, None, dict(bad_words_ids=[[3], [4, 3], [5]], suppress_tokens=[6])).forbidden == ((4, 3), (5,), (6,))
+    assert habits(tmp_path, None, dict(bad_words_ids=[[3], [4, 3], [5]], suppress_tokens=[6])).forbidden == (
+        (4, 3),
+        (5,),
+        (6,),
+    )
 
 
 def test_what_the_rules_leave_adds_up_again():

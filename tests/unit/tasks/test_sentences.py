@@ -1,3 +1,5 @@
+from itertools import pairwise
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -38,6 +40,6 @@ def test_pieces_lose_nothing_and_fit(text, room):
         return
     assert "".join("".join(parts).split()) == "".join(text.split())
     assert all(len(part) <= room or len(sentences(part)) == 1 for part in parts)
-    for (start, _), (following, end) in zip(found, found[1:], strict=False):
+    for (start, _), (following, end) in pairwise(found):
         first = sentences(text[following:end])[0][1]
         assert following + first - start > room

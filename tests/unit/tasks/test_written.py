@@ -16,7 +16,9 @@ LAYOUTS = ["trained", "roberta", "gpt2", "gpt", "ctrl", "t5", "mbart", "llama", 
 KINDS = [WordPiece(size=120), Unigram(size=120), Words(size=60), Characters(size=60)]
 
 
-@pytest.fixture(scope="module", params=[*LAYOUTS, *KINDS], ids=lambda kind: kind if isinstance(kind, str) else type(kind).__name__)
+@pytest.fixture(
+    scope="module", params=[*LAYOUTS, *KINDS], ids=lambda kind: kind if isinstance(kind, str) else type(kind).__name__
+)
 def reader(request, tmp_path_factory):
     if not isinstance(request.param, str):
         return Reader(train(request.param, vocabularies.sentences(100)))
@@ -87,7 +89,10 @@ def piece(text, **more):
 
 
 def test_pieces_are_put_together_again():
-    parts = [piece("a b", limit=7, truncated=2, alternatives=(piece("x"),)), piece("c", stopped="length", alternatives=(piece("y"), piece("z")))]
+    parts = [
+        piece("a b", limit=7, truncated=2, alternatives=(piece("x"),)),
+        piece("c", stopped="length", alternatives=(piece("y"), piece("z"))),
+    ]
     whole = joined(parts)
     assert (whole.text, whole.score, whole.stopped, whole.limit) == ("a b c", -2.0, "length", 9)
     assert (whole.truncated, whole.pieces, whole.tokens) == (2, 2, ("a b", "c"))
@@ -97,7 +102,18 @@ def test_pieces_are_put_together_again():
 
 def test_json_says_everything():
     told = piece("a", alignment=((0, 0),), alternatives=(piece("b"),)).as_json()
-    assert set(told) == {"text", "score", "stopped", "limit", "truncated", "pieces", "tokens", "token_scores", "alignment", "alternatives"}
+    assert set(told) == {
+        "text",
+        "score",
+        "stopped",
+        "limit",
+        "truncated",
+        "pieces",
+        "tokens",
+        "token_scores",
+        "alignment",
+        "alternatives",
+    }
     assert told["alignment"] == [[0, 0]]
     assert told["alternatives"][0]["text"] == "b"
     assert set(EMPTY.as_json()) == set(told) - {"alignment", "alternatives"}

@@ -10,10 +10,11 @@ from regard.text.kinds import ByteBPE, Unigram
 from regard.text.tokenizer import Names
 from regard.text.train import train
 
-WORDS = (
+TEXT = (
     "a the man woman dog horse beach house tree red green small big rides walks sees runs along under over and but not "
-    "Der Mann die Frau das Pferd über Straße café naïve 東京 日本語 собака 🙂 don't it's 42 3.14 time once upon there was"
-).split()
+    "Der Mann die Frau das Pferd über Straße café naïve 東京 日本語 собака 🙂 don't it's 42 3.14 time upon there was"
+)
+WORDS = TEXT.split()
 ROBERTA = Names(padding="<pad>", unknown="<unk>", begin="<s>", end="</s>", mask="<mask>")
 
 
