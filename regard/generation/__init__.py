@@ -1,5 +1,5 @@
 """From a network to tokens. Read it in this order: row, rules, stop, search, beam, result, reading, given, settings,
-run, scoring.
+batch, run, scoring.
 """
 
 from regard.lazy import attach
@@ -31,7 +31,7 @@ __getattr__, __dir__, __all__ = attach(
         "TopK": "regard.generation.rules",
         "TopP": "regard.generation.rules",
         "Until": "regard.generation.beam",
-        "Wrote": "regard.generation.run",
+        "Wrote": "regard.generation.batch",
         "generate": "regard.generation.run",
         "score": "regard.generation.scoring",
         "stream": "regard.generation.run",

@@ -22,7 +22,7 @@ from torch import Tensor
 from regard.generation.result import Hypothesis, hypothesis
 from regard.generation.row import Row
 from regard.generation.rules import apply
-from regard.generation.search import Logits, State, Terms, normalizers
+from regard.generation.search import Logits, State, Terms, log_probabilities
 from regard.generation.stop import Stop, Stopped
 
 CHUNK = 64
@@ -68,14 +68,13 @@ class Beam:
     def step(self, states: Sequence[State], logits: Logits, terms: Terms) -> None:
         """Continue every text with its best tokens."""
         rows = [row for state in states for row in state.rows]
-        own = normalizers(logits)
-        ruled = apply(terms.rules, logits - own[:, None], rows) if terms.rules else logits
+        own = log_probabilities(logits)
+        ruled = apply(terms.rules, own, rows)
         # Enough candidates that `size` of them are alive even if every row could end in every way.
         count = max(2, 1 + terms.ends) * self.size
         values, tokens = top(ruled, count)
         before = torch.tensor([row.total for row in rows], dtype=values.dtype, device=values.device)
-        totals = values + (before if terms.rules else before - own)[:, None]
-        scores = logits.gather(1, tokens) - own[:, None]
+        totals, scores = values + before[:, None], own.gather(1, tokens)
         each = len(rows) // len(states) * values.shape[1]
         best, places = totals.view(-1, each).topk(min(count, each))
         pick = [x.reshape(-1, each).gather(1, places).tolist() for x in (tokens, scores)]

@@ -10,8 +10,6 @@ from torch import nn
 
 from regard.generation.reading import Writer
 from regard.transformer import config
-from regard.transformer.adaptive import AdaptiveLanguageModel
-from regard.transformer.head import LanguageModel, TwoHeads
 
 WITHOUT_END = 1024
 """How many tokens are written at most by a network that knows no end of its rows, unless a limit is given."""
@@ -67,7 +65,8 @@ def writer(network: nn.Module) -> Writer:
     """The network, if it can write."""
     if not isinstance(network, Writer):
         raise ValueError(f"a network of kind {type(network).__name__} cannot write: it has no decoder")
-    if not isinstance(network.head, LanguageModel | AdaptiveLanguageModel | TwoHeads):
+    head = getattr(network.config, "head", None)
+    if not isinstance(head, config.LanguageModel | config.AdaptiveLanguageModel | config.TwoHeads):
         raise ValueError("this network cannot write: its head does not score words")
     if network.training:
         raise ValueError("the network is in training mode, in which it draws by chance: call network.eval() first")

@@ -7,6 +7,7 @@ order, `spread` each over several places, `add` the rows of another reading. Onl
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import chain
 from typing import Protocol, TypeVar, runtime_checkable
 
 import torch
@@ -159,7 +160,7 @@ class Rereading:
 
 def packed(network: Writer, rows: Tokens) -> tuple[Int[Tensor, " tokens"], Rows]:
     """Rows of tokens side by side, where the network is."""
-    device = next(network.parameters()).device
+    device = next(chain(network.parameters(), network.buffers())).device
     tokens = torch.tensor([token for row in rows for token in row], device=device)
     return tokens, Rows.of([len(row) for row in rows], device)
 

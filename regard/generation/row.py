@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from jaxtyping import Float
 from torch import Generator, Tensor
 
-Seen = Mapping[str, Float[Tensor, "heads key"]]
-"""What was attended to when one token was chosen, by the address of the attention."""
+Seen = Mapping[str, Float[Tensor, "_ _"]]
+"""What was attended to when one token was chosen, by the address of the attention: heads × keys."""
 
 
 @dataclass(slots=True)

@@ -9,36 +9,20 @@ The step is the search's; here it is only decided who takes it together. That ch
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice
 
-import torch
 from torch import nn
 
-from regard.generation import reading
-from regard.generation.given import Admitted, Given, admit, writer
-from regard.generation.reading import Reading, Writer
+from regard.generation.batch import Batch, Writing, Wrote
+from regard.generation.given import Given, admit, writer
 from regard.generation.result import Result
 from regard.generation.row import Row
-from regard.generation.rules import Logits
-from regard.generation.search import State
 from regard.generation.settings import Settings
-from regard.transformer.watching import watch
 
 WINDOW = 512
 """How many inputs are read ahead, to be sorted by length."""
-
-
-@dataclass(frozen=True)
-class Wrote:
-    """Tokens that will not change any more."""
-
-    number: int
-    """Of which input."""
-    sample: int
-    """Of which of its samples."""
-    tokens: tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -53,103 +37,12 @@ class AtOnce:
         if self.rows < 1 or (self.tokens is not None and self.tokens < 1):
             raise ValueError(f"at least one row and one token at once, found {self.rows} rows, {self.tokens} tokens")
 
-    def fits(self, texts: Sequence[Writing], size: int) -> bool:
-        """Whether these texts may be written together, each in so many rows."""
-        if len(texts) == 1:
-            return True
-        if self.tokens is not None and sum(text.places for text in texts) * size > self.tokens:
-            return False
-        return len(texts) * size <= self.rows
+    def fits(self, rows: int, tokens: int) -> bool:
+        """Whether so much may be written together."""
+        return rows <= self.rows and (self.tokens is None or tokens <= self.tokens)
 
 
 SIXTEEN = AtOnce()
-
-
-@dataclass(eq=False)
-class Writing:
-    """One text that is waiting, being written, or finished."""
-
-    text: Admitted
-    sample: int
-    state: State
-    told: int = 0
-    """How many of its tokens a stream has given out."""
-
-    @property
-    def places(self) -> int:
-        """How many tokens it may come to, with all that was given."""
-        return len(self.text.given.source or ()) + len(self.text.given.prompt) + self.text.limit
-
-    def news(self) -> Wrote | None:
-        """What can no longer change and was not given out yet."""
-        tokens = self.state.stable()[self.told :]
-        self.told += len(tokens)
-        return Wrote(self.text.number, self.sample, tuple(tokens)) if tokens else None
-
-
-class Batch:
-    """The texts that are written together, and what the network has read of them."""
-
-    def __init__(self, network: Writer, settings: Settings) -> None:
-        self.network, self.settings = network, settings
-        self.search, self.terms = settings.search, settings.terms()
-        self.texts: list[Writing] = []
-        self.reading: Reading | None = None
-
-    @torch.inference_mode()
-    def enter(self, texts: Sequence[Writing]) -> list[Writing]:
-        """Read what is given of new texts, write their first token, and go on with them beside the others.
-
-        Those that are finished already are returned.
-        """
-        sources = [text.text.given.source or () for text in texts]
-        new = reading.begin(self.network, sources)
-        rows = [text.state.rows[0] for text in texts]
-        logits = self._read(new, [row.tokens for row in rows], rows)
-        self.search.step([text.state for text in texts], logits, self.terms)
-        staying = [number for number, text in enumerate(texts) if not text.state.over]
-        if staying:
-            if len(staying) < len(texts):
-                new.keep(staying)
-            if self.search.size > 1:
-                new.spread(self.search.size)
-            self.texts += [texts[number] for number in staying]
-            if self.reading is None:
-                self.reading = new
-            else:
-                self.reading.add(new)
-        return [text for text in texts if text.state.over]
-
-    @torch.inference_mode()
-    def step(self) -> list[Writing]:
-        """Write one more token of every text. Those that are finished leave, and are returned."""
-        assert self.reading is not None
-        rows = [row for text in self.texts for row in text.state.rows]
-        logits = self._read(self.reading, [row.tokens[-1:] for row in rows], rows)
-        self.search.step([text.state for text in self.texts], logits, self.terms)
-        finished = [text for text in self.texts if text.state.over]
-        size = self.search.size
-        order = [
-            number * size + parent
-            for number, text in enumerate(self.texts)
-            if not text.state.over
-            for parent in text.state.parents
-        ]
-        self.texts = [text for text in self.texts if not text.state.over]
-        if not order:
-            self.reading = None
-        elif order != list(range(len(rows))):
-            self.reading.keep(order)
-        return finished
-
-    def _read(self, into: Reading, new: Sequence[Sequence[int]], rows: Sequence[Row]) -> Logits:
-        if not self.settings.watch:
-            return into.read(new)
-        with watch(self.network, *self.settings.watch) as seen:
-            logits = into.read(new)
-        for number, row in enumerate(rows):
-            row.seen.append({address: seen[address][number][:, -1] for address in self.settings.watch})
-        return logits
 
 
 class Run:
@@ -200,20 +93,19 @@ class Run:
 
     def _entering(self) -> list[Writing]:
         """Those that may enter now: as many as fit, but not one by one, for each entrance costs some copying."""
-        size, texts = self.search_size, self.batch.texts
-        entering: list[Writing] = []
-        while self.waiting and self.at_once.fits([*texts, *entering, self.waiting[-1]], size):
+        size, entering = self.settings.search.size, list[Writing]()
+        rows = len(self.batch.texts) * size
+        tokens = sum(text.places for text in self.batch.texts) * size
+        while self.waiting:
+            rows, tokens = rows + size, tokens + self.waiting[-1].places * size
+            if rows > size and not self.at_once.fits(rows, tokens):  # one text is always let in
+                break
             entering.append(self.waiting.pop())
-        enough = max(1, self.at_once.rows // size // 4)
-        if texts and self.waiting and len(entering) < enough:
+        few = len(entering) < self.at_once.rows // size // 4
+        if few and self.waiting and self.batch.texts:
             self.waiting.extend(reversed(entering))
             return []
         return entering
-
-    @property
-    def search_size(self) -> int:
-        """How many rows each text needs."""
-        return self.settings.search.size
 
 
 def generate(
@@ -230,7 +122,7 @@ def generate(
 
     Inputs are read `window` at a time, however many there are, and written together as far as `at_once` allows.
     """
-    return (event for event in _in_order(Run(network, inputs, settings, at_once, window)))
+    return _in_order(Run(network, inputs, settings, at_once, window))
 
 
 def stream(
@@ -245,7 +137,11 @@ def stream(
 
     Of a beam search, that is what all live beams and all finished ones begin with.
     """
-    run, done = Run(network, inputs, settings, at_once, window), _Done(settings.search.count)
+    return _as_it_comes(Run(network, inputs, settings, at_once, window))
+
+
+def _as_it_comes(run: Run) -> Iterator[Wrote | Result]:
+    done = _Done(run.settings.search.count)
     for finished in run.steps():
         for text in [*run.batch.texts, *finished]:
             if news := text.news():

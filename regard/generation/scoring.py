@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from regard.generation import reading
 from regard.generation.given import Given, TooLong, admit, writer
 from regard.generation.reading import Writer, packed
-from regard.generation.search import normalizers
+from regard.generation.search import log_probabilities
 from regard.transformer.cache import Cache
 from regard.transformer.network import DecoderOnly, EncoderDecoder
 from regard.transformer.two_stream import TwoStream
@@ -81,4 +81,4 @@ def _step_by_step(network: Writer, batch: Sequence[Pair]) -> list[Scored]:
 
 def _scores(logits: Float[Tensor, "tokens vocabulary"], output: Sequence[int]) -> Float[Tensor, " tokens"]:
     at = torch.tensor(list(output), device=logits.device)[:, None]
-    return (logits.gather(1, at)[:, 0] - normalizers(logits)).double()
+    return log_probabilities(logits).gather(1, at)[:, 0].double()

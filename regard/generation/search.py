@@ -154,10 +154,10 @@ def draw(logits: Logits, numbers: Float[Tensor, " rows"]) -> Int[Tensor, " rows"
     return torch.searchsorted(edges, place[:, None], right=True)[:, 0].clamp(max=logits.shape[1] - 1)
 
 
-def normalizers(logits: Logits) -> Float[Tensor, " rows"]:
-    """What to take from the logits of each row to make log-probabilities of them."""
-    found = logits.logsumexp(dim=-1)
-    if bool(found.isnan().any()):
+def log_probabilities(logits: Logits) -> Logits:
+    """log softmax, of what is a number."""
+    found = logits.log_softmax(dim=-1)
+    if bool(found[:, 0].isnan().any()):  # one that is none makes none of all
         raise ValueError("the network gives no numbers (NaN): its weights are damaged, or overflow their type")
     return found
 
@@ -165,7 +165,7 @@ def normalizers(logits: Logits) -> Float[Tensor, " rows"]:
 def write(states: Sequence[State], logits: Logits, ruled: Logits, chosen: Int[Tensor, " rows"], stop: Stop) -> None:
     """Write the chosen token behind every row, unless the rules forbid even that one."""
     at = chosen[:, None]
-    scores = (logits.gather(1, at)[:, 0] - normalizers(logits)).tolist()
+    scores = log_probabilities(logits).gather(1, at)[:, 0].tolist()
     forbidden = ruled.gather(1, at)[:, 0].isneginf().tolist()
     for state, token, score, stuck in zip(states, chosen.tolist(), scores, forbidden, strict=True):
         assert isinstance(state, OneRow)

@@ -79,14 +79,16 @@ class Kept:
         assert self._key is not None
         assert self._value is not None
         moved = [place for place, row in enumerate(order) if place != row]
-        stays = len(order) == len(self.lengths) and not {order[place] for place in moved}.intersection(moved)
+        room = len(order) <= len(self.lengths)
         self.lengths = tuple(self.lengths[row] for row in order)
-        if not stays:
+        if not room or not {order[place] for place in moved}.isdisjoint(moved):
             self._key, self._value = self._key[rows], self._value[rows]
-        elif moved:  # beams: most continue in their place, and what they are copied from stays where it is
-            to = torch.tensor(moved, device=rows.device)
-            for kept in (self._key, self._value):
-                kept[to, :, : self.longest] = kept[rows[to], :, : self.longest]
+            return
+        # Most rows stay where they are, and none is overwritten before it is copied: only what moves is touched.
+        to, filled = torch.tensor(moved, dtype=torch.long, device=rows.device), self.longest
+        for kept in (self._key, self._value) if moved else ():
+            kept[to, :, :filled] = kept[rows[to], :, :filled]
+        self._key, self._value = self._key[: len(order)], self._value[: len(order)]
 
     def add(self, other: Kept) -> None:
         """Put the rows of another cache behind these."""

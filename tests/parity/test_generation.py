@@ -89,6 +89,7 @@ RULES = {
         (RepetitionPenalty(1.2), NoRepeat(3), MinLength(3, ENDS)),
     ),
 }
+TWO = [(dict(num_beams=1), Greedy()), beam(3, 1.0, Until.UNLIKELY)]
 BEAMS = [beams(*choice) for choice in itertools.product((2, 3, 5), (0.0, 0.6, 1.0, 2.0, -0.7), Until)]
 GREEDY = [Setting(f"greedy, {name}", theirs, rules=rules) for name, (theirs, rules) in RULES.items()]
 RULED = [
@@ -197,7 +198,7 @@ def test_the_choices_leave_nothing_out():
     assert names == {setting.name for setting in ALL}
 
 
-@pytest.mark.parametrize("search", [(dict(num_beams=1), Greedy()), beam(3, 1.0, Until.UNLIKELY)], ids=["greedy", "beam"])
+@pytest.mark.parametrize("search", TWO, ids=["greedy", "beam"])
 def test_a_forced_beginning(tmp_path, search):
     """mBART's language: forced behind the token that starts a target."""
     case = FAMILIES["mBART"]
@@ -211,7 +212,7 @@ def test_a_forced_beginning(tmp_path, search):
         assert result.tokens[0] == 31
 
 
-@pytest.mark.parametrize("search", [(dict(num_beams=1), Greedy()), beam(3, 1.0, Until.UNLIKELY)], ids=["greedy", "beam"])
+@pytest.mark.parametrize("search", TWO, ids=["greedy", "beam"])
 def test_xlnet_guesses_what_comes_next(tmp_path, search):
     """Without memory, all is read again for every token, for what was written changes what earlier tokens mean."""
     case = Case("xlnet", "XLNetLMHeadModel", SIZES["xlnet"])

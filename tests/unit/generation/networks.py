@@ -7,9 +7,9 @@ from unit.transformer.parts import WORDS, decoder_only, encoder_decoder, made
 from regard.families.registry import FAMILIES
 
 VOCABULARY = 23
-XLNET = dict(vocab_size=VOCABULARY, d_model=8, n_layer=2, n_head=2, d_inner=7)
+XLNET = dict(vocab_size=VOCABULARY, d_model=8, n_layer=1, n_head=2, d_inner=7)
 TRANSFORMER_XL = dict(
-    vocab_size=VOCABULARY, d_model=8, d_embed=8, n_layer=2, n_head=2, d_head=4, d_inner=7, cutoffs=[7, 15], div_val=2,
+    vocab_size=VOCABULARY, d_model=8, d_embed=8, n_layer=1, n_head=2, d_head=4, d_inner=7, cutoffs=[7, 15], div_val=2,
     mem_len=5,
 )  # fmt: skip
 KINDS = ["learned", "rotary", "buckets", "translating", "translating by waves", "memory", "two streams"]
@@ -23,7 +23,7 @@ def network(kind, seed=0):
 def design(kind):
     match kind:
         case "translating":
-            return encoder_decoder("learned", WORDS, layers=2)
+            return encoder_decoder("learned", WORDS, layers=1)
         case "translating by waves":
             return encoder_decoder("halves", WORDS, layers=1)
         case "memory":
@@ -31,7 +31,7 @@ def design(kind):
         case "two streams":
             return FAMILIES["xlnet"].read(XLNET, "XLNetLMHeadModel")[0]
         case position:
-            return decoder_only(position, WORDS)
+            return decoder_only(position, WORDS, layers=1)
 
 
 def translates(kind):

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from unit.transformer.parts import (
     BLOCK,
     POSITIONS,
+    WORDS,
     chances,
     close,
     decoder_only,
@@ -24,6 +25,7 @@ from unit.transformer.parts import (
 from regard.transformer.cache import Cache, Kept
 from regard.transformer.mask import Band, Causal, Documents, Everything, Explicit, Padding, Prefix, Window
 from regard.transformer.rows import Rows
+from regard.transformer.scores import Scored
 
 
 class Running:
@@ -235,3 +237,99 @@ def test_a_new_cache_has_a_place_for_every_layer_and_no_rows():
     cache = shared(encoder_decoder()).new_cache()
     assert (len(cache.own), len(cache.source), cache.lengths) == (3, 3, ())
     assert isinstance(cache, Cache)
+
+
+ORDERS = [[0, 1, 2, 3], [0, 0, 2, 2], [1, 1, 3, 3], [1, 0, 2, 2], [3, 2, 1, 0], [2, 2], [0, 1, 2, 3, 3]]
+
+
+@pytest.mark.parametrize("order", ORDERS, ids=str)
+def test_beams_that_stay_in_place_and_those_that_move_keep_their_own(order):
+    """What is copied from stays where it is, or everything moves: either way each row goes on as if alone."""
+    running = Running(shared(decoder_only("rotary")), 4, seed=0)
+    running.step([2, 4, 1, 3], seed=1)
+    running.cache.reorder(order)
+    running.keep(order)
+    running.step([1] * len(order), seed=2)
+    running.step([2] * len(order), seed=3)
+
+
+class Sharing:
+    """Texts in several copies that share their source, and beside them what each copy has been so far."""
+
+    def __init__(self, network, lengths, seed, copies=3):
+        self.network, self.cache, self.copies = network, network.new_cache(), copies
+        self.sources = [text(length, seed=seed + length) for length in lengths]
+        tokens, rows = packed(self.sources)
+        self.source = network.encode(tokens, rows=rows)
+        first = [text(2, seed=seed + number) for number in range(len(lengths))]
+        tokens, rows = packed(first)
+        network(self.source, tokens, target_rows=rows, cache=self.cache)
+        self.cache.spread(copies)
+        self.source = self.source.spread(copies)
+        self.texts = [row for row in first for _ in range(copies)]
+
+    def step(self, seed):
+        new = [text(1, seed=seed + place) for place in range(len(self.texts))]
+        self.texts = [torch.cat(pair) for pair in zip(self.texts, new, strict=True)]
+        tokens, rows = packed(new)
+        found = self.network(self.source, tokens, target_rows=rows, cache=self.cache).hidden
+        for place, row in enumerate(self.texts):
+            alone = self.network(self.sources[place // self.copies][None], row[None]).hidden[0, -1]
+            close(found[place], alone)
+
+    def keep(self, order):
+        self.cache.reorder(order)
+        self.texts = [self.texts[row] for row in order]
+        numbers = [row // self.copies for row in order[:: self.copies]]
+        self.source, self.sources = self.source.keep(numbers), [self.sources[number] for number in numbers]
+
+    def add(self, other):
+        self.cache.add(other.cache)
+        self.source = self.source.add(other.source)
+        self.sources, self.texts = self.sources + other.sources, self.texts + other.texts
+
+
+@pytest.mark.parametrize("position", POSITIONS)
+@torch.no_grad()
+def test_rows_that_share_a_source_are_as_if_each_had_its_own(position):
+    """Beams change places within their text, a text enters, others leave."""
+    network = shared(encoder_decoder(position))
+    running = Sharing(network, [4, 2], seed=10)
+    running.step(seed=100)
+    running.keep([2, 0, 0, 3, 5, 5])
+    running.step(seed=200)
+    running.add(Sharing(network, [3], seed=20))
+    running.step(seed=300)
+    running.keep([6, 7, 8, 0, 1, 2])
+    running.step(seed=400)
+
+
+def test_rows_that_share_a_source_cannot_be_torn_apart():
+    network = shared(encoder_decoder())
+    source, cache = network.encode(text(2, 5)), network.new_cache()
+    network(source, text(2, 1), cache=cache)
+    cache.spread(2)
+    for torn in ([0, 2, 1, 3], [0, 1, 2]):
+        with pytest.raises(ValueError, match="2 rows share each row of the source"):
+            cache.reorder(torn)
+    alone = network.new_cache()
+    network(source, text(2, 1), cache=alone)
+    with pytest.raises(ValueError, match="rows in 1 copies cannot stand behind rows in 2"):
+        cache.add(alone)
+    with pytest.raises(ValueError, match="rows for 1 copies cannot stand behind rows for 2"):
+        source.spread(2).add(source)
+    with pytest.raises(ValueError, match="4 source rows but 2 target rows"):
+        network(source.spread(2), text(2, 1))
+
+
+@pytest.mark.parametrize("make", [decoder_only, encoder_decoder], ids=["decoder", "both"])
+@torch.no_grad()
+def test_only_the_last_token_of_each_row_is_scored(make):
+    network = shared(make("rotary", WORDS))
+    tokens, rows = packed([text(3, seed=1), text(1, seed=2), text(4, seed=3)])
+    before = (network.encode(text(3, 2)),) if make is encoder_decoder else ()
+    named = {"target_rows" if before else "rows": rows}
+    every = network(*before, tokens, **named)
+    last = network(*before, tokens, **named, scored=Scored.LAST)
+    close(last.logits, every.logits[rows.last])
+    close(last.hidden, every.hidden)

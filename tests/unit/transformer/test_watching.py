@@ -237,3 +237,19 @@ def test_on_the_path_of_a_gpu_the_weights_are_over_the_tokens_of_the_row_too(kin
     for address, found in run().items():
         for mine, theirs in zip(found, expected[address], strict=True):
             close(mine, theirs)
+
+
+@torch.no_grad()
+def test_rows_that_share_a_source_are_watched_one_by_one():
+    """Beams: two texts in two copies, of targets of different lengths."""
+    network = shared(encoder_decoder("rotary"))
+    address, sources = "decoder.blocks.1.cross_attention", [text(4, seed=1), text(2, seed=2)]
+    targets = [text(length, seed=length) for length in (3, 1, 2, 5)]
+    tokens, rows = packed(sources)
+    written, written_rows = packed(targets)
+    with watch(network, address) as seen:
+        network(network.encode(tokens, rows=rows).spread(2), written, target_rows=written_rows)
+    for number, (target, found) in enumerate(zip(targets, seen[address], strict=True)):
+        with watch(network, address) as alone:
+            network(sources[number // 2][None], target[None])
+        close(found, alone[address][0])

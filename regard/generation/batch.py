@@ -1,0 +1,116 @@
+"""The texts that are written together at one moment."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+
+from regard.generation import reading
+from regard.generation.given import Admitted
+from regard.generation.reading import Reading, Writer
+from regard.generation.row import Row
+from regard.generation.rules import Logits
+from regard.generation.search import State
+from regard.generation.settings import Settings
+from regard.transformer.watching import watch
+
+
+@dataclass(frozen=True)
+class Wrote:
+    """Tokens that will not change any more."""
+
+    number: int
+    """Of which input."""
+    sample: int
+    """Of which of its samples."""
+    tokens: tuple[int, ...]
+
+
+@dataclass(eq=False)
+class Writing:
+    """One text that is waiting, being written, or finished."""
+
+    text: Admitted
+    sample: int
+    state: State
+    told: int = 0
+    """How many of its tokens a stream has given out."""
+
+    @property
+    def places(self) -> int:
+        """How many tokens it may come to, with all that was given."""
+        return len(self.text.given.source or ()) + len(self.text.given.prompt) + self.text.limit
+
+    def news(self) -> Wrote | None:
+        """What can no longer change and was not given out yet."""
+        tokens = self.state.stable()[self.told :]
+        self.told += len(tokens)
+        return Wrote(self.text.number, self.sample, tuple(tokens)) if tokens else None
+
+
+class Batch:
+    """The texts that are written together, and what the network has read of them."""
+
+    def __init__(self, network: Writer, settings: Settings) -> None:
+        self.network, self.settings = network, settings
+        self.search, self.terms = settings.search, settings.terms()
+        self.texts: list[Writing] = []
+        self.reading: Reading | None = None
+
+    @torch.inference_mode()
+    def enter(self, texts: Sequence[Writing]) -> list[Writing]:
+        """Read what is given of new texts, write their first token, and go on with them beside the others.
+
+        Those that are finished already are returned.
+        """
+        sources = [text.text.given.source or () for text in texts]
+        new = reading.begin(self.network, sources)
+        rows = [text.state.rows[0] for text in texts]
+        logits = self._read(new, [row.tokens for row in rows], rows)
+        self.search.step([text.state for text in texts], logits, self.terms)
+        staying = [number for number, text in enumerate(texts) if not text.state.over]
+        if staying:
+            if len(staying) < len(texts):
+                new.keep(staying)
+            if self.search.size > 1:
+                new.spread(self.search.size)
+            self.texts += [texts[number] for number in staying]
+            if self.reading is None:
+                self.reading = new
+            else:
+                self.reading.add(new)
+        return [text for text in texts if text.state.over]
+
+    @torch.inference_mode()
+    def step(self) -> list[Writing]:
+        """Write one more token of every text. Those that are finished leave, and are returned."""
+        assert self.reading is not None
+        rows = [row for text in self.texts for row in text.state.rows]
+        logits = self._read(self.reading, [row.tokens[-1:] for row in rows], rows)
+        self.search.step([text.state for text in self.texts], logits, self.terms)
+        finished = [text for text in self.texts if text.state.over]
+        staying, size = self._staying(), self.search.size
+        order = [number * size + parent for number in staying for parent in self.texts[number].state.parents]
+        self.texts = [self.texts[number] for number in staying]
+        if not order:
+            self.reading = None
+        elif order != list(range(len(rows))):
+            self.reading.keep(order)
+        return finished
+
+    def _staying(self) -> list[int]:
+        """The texts that go on, the last of them in the places of those that leave, so that few have to move."""
+        staying = [number for number, text in enumerate(self.texts) if not text.state.over]
+        movers = [number for number in staying if number >= len(staying)]
+        return [movers.pop() if self.texts[place].state.over else place for place in range(len(staying))]
+
+    def _read(self, into: Reading, new: Sequence[Sequence[int]], rows: Sequence[Row]) -> Logits:
+        if not self.settings.watch:
+            return into.read(new)
+        with watch(self.network, *self.settings.watch) as seen:
+            logits = into.read(new)
+        for number, row in enumerate(rows):
+            row.seen.append({address: seen[address][number][:, -1] for address in self.settings.watch})
+        return logits
