@@ -7,7 +7,7 @@ import sys
 
 import typer
 
-from regard.cli import convert, demo, generate, show, translate
+from regard.cli import convert, demo, generate, show, tokenize, translate
 
 app = typer.Typer(
     name="regard",
@@ -22,6 +22,7 @@ app.command("translate")(translate.translate)
 app.command("generate")(generate.generate)
 app.command("show")(show.show)
 app.command("convert")(convert.convert)
+app.command("tokenize")(tokenize.tokenize)
 
 INTERRUPTED = 130
 

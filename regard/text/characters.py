@@ -13,6 +13,9 @@ from regard.text.folder import TokenizerError
 from regard.text.sentencepiece import PieceKind, SentencePiece
 
 SPACE = "▁"
+LABEL = 1 << 31 | 0xFF
+LONGEST = 64
+"""Characters that are looked at together: no rule is as long."""
 
 
 class Normalizer:
@@ -24,7 +27,7 @@ class Normalizer:
         defined = [piece.text for piece in model.pieces if piece.kind is PieceKind.USER_DEFINED]
         self._defined = sorted(defined, key=len, reverse=True)
         self._plain = self._ascii_stays()
-        self._known: dict[str, tuple[str, bool]] = {}
+        self._known: dict[str, tuple[str, frozenset[int]]] = {}
 
     def normal(self, text: str) -> str:
         """The normal form of a text, in which a space is written ▁."""
@@ -38,6 +41,8 @@ class Normalizer:
         normal: list[str] = []
         begins: list[int] = []
         ends: list[int] = []
+        if self._add and text and not self._join:
+            normal, begins, ends = [SPACE], [0], [0]
         after_space, at = self._join, 0
         while at < len(text):
             new, used = self._next(text, at)
@@ -60,30 +65,34 @@ class Normalizer:
 
     def _next(self, text: str, at: int) -> tuple[str, int]:
         """What the text at a place becomes, and how many of its characters that takes."""
-        for defined in self._defined:
-            if text.startswith(defined, at):
-                return defined, len(defined)
+        if self._defined:
+            for defined in self._defined:
+                if text.startswith(defined, at):
+                    return defined, len(defined)
         character = text[at]
         if character not in self._known:
             self._known[character] = self._alone(character)
-        new, goes_on = self._known[character]
-        return self._longest(text, at) if goes_on else (new, 1)
+        new, followers = self._known[character]
+        if followers and at + 1 < len(text) and text[at + 1].encode()[0] in followers:
+            return self._longest(text, at)
+        return new, 1
 
-    def _alone(self, character: str) -> tuple[str, bool]:
-        """What a character becomes by itself, and whether longer runs begin with it."""
-        new, place = character, self._start()
+    def _alone(self, character: str) -> tuple[str, frozenset[int]]:
+        """What a character becomes by itself, and the bytes that may follow it in a longer run."""
+        place, found = self._start(), None
         for byte in character.encode():
             if place is not None:
                 place, found = self._step(place, byte)
         if place is None:
-            return character, False
-        if found is not None:
-            new = self._text(found)
-        return new, any(self._step(place, byte)[0] is not None for byte in range(1, 256))
+            return character, frozenset()
+        units = self._units
+        near = ((byte, place ^ byte) for byte in range(1, 256))
+        follow = (byte for byte, unit in near if unit < len(units) and units[unit] & LABEL == byte)
+        return character if found is None else self._text(found), frozenset(follow)
 
     def _longest(self, text: str, at: int) -> tuple[str, int]:
-        best, place = (text[at], 1), self._start()
-        for length, character in enumerate(text[at:], 1):
+        best, place = (self._known[text[at]][0], 1), self._start()
+        for length, character in enumerate(text[at : at + LONGEST], 1):
             found = None
             for byte in character.encode():
                 if place is None:
@@ -101,7 +110,7 @@ class Normalizer:
     def _step(self, place: int, byte: int) -> tuple[int | None, int | None]:
         """The place after one more byte, and the value that stands there; None where nothing goes on."""
         place ^= byte
-        if byte == 0 or place >= len(self._units) or self._units[place] & (1 << 31 | 0xFF) != byte:
+        if byte == 0 or place >= len(self._units) or self._units[place] & LABEL != byte:
             return None, None
         unit = self._units[place]
         place ^= self._offset(unit)

@@ -14,63 +14,14 @@ from regard.text.renumbered import Renumbered
 from regard.text.special import Theirs, content
 from regard.text.tokenizer import Encoded, Names
 
-CONTROLS = [
-    "Pregnancy",
-    "Christianity",
-    "Explain",
-    "Fitness",
-    "Saving",
-    "Ask",
-    "Ass",
-    "Joke",
-    "Questions",
-    "Thoughts",
-    "Retail",
-    "Feminism",
-    "Writing",
-    "Atheism",
-    "Netflix",
-    "Computing",
-    "Opinion",
-    "Alone",
-    "Funny",
-    "Gaming",
-    "Human",
-    "India",
-    "Joker",
-    "Diet",
-    "Legal",
-    "Norman",
-    "Tip",
-    "Weight",
-    "Movies",
-    "Running",
-    "Science",
-    "Horror",
-    "Confession",
-    "Finance",
-    "Politics",
-    "Scary",
-    "Support",
-    "Technologies",
-    "Teenage",
-    "Event",
-    "Learned",
-    "Notion",
-    "Wikipedia",
-    "Books",
-    "Extract",
-    "Confessions",
-    "Conspiracy",
-    "Links",
-    "Narcissus",
-    "Relationship",
-    "Relationships",
-    "Reviews",
-    "News",
-    "Translation",
-    "multilingual",
-]
+_CONTROLS = (
+    "Pregnancy Christianity Explain Fitness Saving Ask Ass Joke Questions Thoughts Retail Feminism Writing Atheism "
+    "Netflix Computing Opinion Alone Funny Gaming Human India Joker Diet Legal Norman Tip Weight Movies Running "
+    "Science Horror Confession Finance Politics Scary Support Technologies Teenage Event Learned Notion Wikipedia "
+    "Books Extract Confessions Conspiracy Links Narcissus Relationship Relationships Reviews News Translation "
+    "multilingual"
+)
+CONTROLS = _CONTROLS.split()
 """The words that a text for CTRL may begin with: they say what kind of text it is."""
 
 END = "</w>"

@@ -69,11 +69,9 @@ def roberta(vocabulary: Path, merges: Path, theirs: Theirs) -> tuple[Tokenizer, 
     names = named(theirs, ROBERTA, core)
     add(core, theirs, names)
     first, last = required(names.classify, "<s>", vocabulary), required(names.separator, "</s>", vocabulary)
+    ids, trim, space = core.get_vocab(), theirs.get("trim_offsets", True), theirs.get("add_prefix_space", False)
     core.post_processor = processors.RobertaProcessing(
-        (last, core.token_to_id(last)),
-        (first, core.token_to_id(first)),
-        trim_offsets=bool(theirs.get("trim_offsets", True)),
-        add_prefix_space=bool(theirs.get("add_prefix_space", False)),
+        (last, ids[last]), (first, ids[first]), trim_offsets=bool(trim), add_prefix_space=bool(space)
     )
     return core, names
 
@@ -94,16 +92,17 @@ def clip(vocabulary: Path, merges: Path, theirs: Theirs) -> tuple[Tokenizer, Nam
     names = named(theirs, CLIP, core)
     add(core, theirs, names)
     first, last = required(names.begin, "<|startoftext|>", vocabulary), required(names.end, "<|endoftext|>", vocabulary)
+    ids = core.get_vocab()
     core.post_processor = processors.RobertaProcessing(
-        (last, core.token_to_id(last)), (first, core.token_to_id(first)), trim_offsets=False, add_prefix_space=False
+        (last, ids[last]), (first, ids[first]), trim_offsets=False, add_prefix_space=False
     )
     return core, names
 
 
 def clip_decoder() -> decoders.Decoder:
     """Bytes to text, and the end of a word to a space."""
-    ends = [decoders.Replace("</w>", " "), decoders.Strip(" ", 0, 1)]
-    return decoders.Sequence([decoders.ByteLevel(), *ends])
+    outside = decoders.Replace(Regex(r"^(</w>|[\s\x1c-\x1f])+|(</w>|[\s\x1c-\x1f])+$"), "")
+    return decoders.Sequence([decoders.ByteLevel(), outside, decoders.Replace("</w>", " ")])
 
 
 def bpe(vocabulary: Path, merges: Path, *, unknown: str | None = None, end: str = "") -> models.BPE:

@@ -10,12 +10,13 @@ import tokenizers
 
 from regard.text import ctrl, layouts, marian, pieces
 from regard.text.folder import TokenizerError, read_json, read_json_if_there
+from regard.text.sentencepiece import Kind, SentencePiece, read
 from regard.text.special import Theirs, guessed, named
 from regard.text.tokenizer import Names, Tokenizer
 
 Built = tuple[tokenizers.Tokenizer, Names]
 
-FROM_PIECES: dict[str, Callable[[Path, Theirs], Built]] = {
+FROM_PIECES: dict[str, Callable[[SentencePiece, Path, Theirs], Built]] = {
     "t5": pieces.t5,
     "albert": pieces.albert,
     "xlnet": pieces.xlnet,
@@ -133,10 +134,11 @@ def _open(path: Path, family: str | None, theirs: Theirs) -> Tokenizer:
             raise _unclear(path, family, (*FROM_MERGES, "ctrl"))
         return _joined(FROM_MERGES[family](vocabulary, merges, theirs), family, theirs)
     if path.suffix == ".model":
-        family = family or _family_of_pieces(path)
+        model = read(path)
+        family = family or _family_of_pieces(model, path)
         if family not in FROM_PIECES:
             raise _unclear(path, family, tuple(FROM_PIECES))
-        return _joined(FROM_PIECES[family](path, theirs), family, theirs)
+        return _joined(FROM_PIECES[family](model, path, theirs), family, theirs)
     raise TokenizerError(
         f"{path}: not known by its name. Expected tokenizer.json, vocab.txt, vocab.json, a .model or a .spm file"
     )
@@ -190,15 +192,14 @@ def _family_of_merges(vocabulary: Path) -> str | None:
     return "gpt2" if "<|endoftext|>" in ids else None
 
 
-def _family_of_pieces(path: Path) -> str | None:
+def _family_of_pieces(model: SentencePiece, path: Path) -> str | None:
     """The family by the special pieces of a SentencePiece model, or by the name that only one family uses."""
-    model = pieces.read(path)
     texts = [piece.text for piece in model.pieces[:16]]
     if "[CLS]" in texts:
         return "albert"
     if "<sep>" in texts and "<cls>" in texts:
         return "xlnet"
-    if model.kind is pieces.Kind.BPE and model.byte_fallback:
+    if model.kind is Kind.BPE and model.byte_fallback:
         return "llama"
     if path.name == "sentencepiece.bpe.model":
         return "mbart"

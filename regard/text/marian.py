@@ -18,8 +18,15 @@ from regard.text.special import Theirs, content
 from regard.text.tokenizer import Encoded, Names
 
 CODE = re.compile(r">>.*?<<", re.DOTALL)
-FILES = ("source.spm", "target.spm", "vocab.json", "target_vocab.json", "tokenizer_config.json")
-FILES += ("special_tokens_map.json", "added_tokens.json")
+FILES = (
+    "source.spm",
+    "target.spm",
+    "vocab.json",
+    "target_vocab.json",
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "added_tokens.json",
+)
 
 
 class Marian(Renumbered):
@@ -110,15 +117,16 @@ class Marian(Renumbered):
 
     def _texts(self, rows: list[list[int]], keep_special: bool) -> list[str]:
         special = {self.special.end, self.special.unknown, self.special.padding} - {None}
-        texts = []
-        for row in rows:
-            words = [
-                f"{self.token(number)} " if number in special else self.token(number)
-                for number in row
-                if keep_special or number not in special
-            ]
-            texts.append("".join(words).replace("▁", " ").strip())
-        return texts
+        kept = rows if keep_special else [[number for number in row if number not in special] for row in rows]
+        return ["".join(self._words(row, special)).replace("▁", " ").strip() for row in kept]
+
+    def _words(self, row: list[int], special: set[int | None]) -> Iterator[str]:
+        """Runs of pieces, each without the space that it begins with, and special tokens with one after them."""
+        begins = True
+        for number in row:
+            token = self.token(number)
+            yield f"{token} " if number in special else token.removeprefix("▁") if begins else token
+            begins = number in special
 
 
 def _append(row: Encoded, number: int, token: str, place: tuple[int, int], side: int | None) -> None:

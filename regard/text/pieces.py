@@ -11,7 +11,7 @@ from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalize
 
 from regard.text.folder import TokenizerError
 from regard.text.layouts import ROBERTA, begin_and_end, required, template
-from regard.text.sentencepiece import Kind, PieceKind, SentencePiece, read
+from regard.text.sentencepiece import Kind, PieceKind, SentencePiece
 from regard.text.special import Theirs, add, named
 from regard.text.tokenizer import Names
 
@@ -36,70 +36,21 @@ XLNET = Names(
 )
 LLAMA = Names(unknown="<unk>", begin="<s>", end="</s>")
 
-MBART_LANGUAGES = [
-    "ar_AR",
-    "cs_CZ",
-    "de_DE",
-    "en_XX",
-    "es_XX",
-    "et_EE",
-    "fi_FI",
-    "fr_XX",
-    "gu_IN",
-    "hi_IN",
-    "it_IT",
-    "ja_XX",
-    "kk_KZ",
-    "ko_KR",
-    "lt_LT",
-    "lv_LV",
-    "my_MM",
-    "ne_NP",
-    "nl_XX",
-    "ro_RO",
-    "ru_RU",
-    "si_LK",
-    "tr_TR",
-    "vi_VN",
-    "zh_CN",
-]
-MBART50_LANGUAGES = [
-    *MBART_LANGUAGES,
-    *[
-        "af_ZA",
-        "az_AZ",
-        "bn_IN",
-        "fa_IR",
-        "he_IL",
-        "hr_HR",
-        "id_ID",
-        "ka_GE",
-        "km_KH",
-        "mk_MK",
-        "ml_IN",
-        "mn_MN",
-        "mr_IN",
-        "pl_PL",
-        "ps_AF",
-        "pt_XX",
-        "sv_SE",
-        "sw_KE",
-        "ta_IN",
-        "te_IN",
-        "th_TH",
-        "tl_XX",
-        "uk_UA",
-        "ur_PK",
-        "xh_ZA",
-        "gl_ES",
-        "sl_SI",
-    ],
-]
+_FIRST = (
+    "ar_AR cs_CZ de_DE en_XX es_XX et_EE fi_FI fr_XX gu_IN hi_IN it_IT ja_XX kk_KZ ko_KR lt_LT lv_LV my_MM ne_NP "
+    "nl_XX ro_RO ru_RU si_LK tr_TR vi_VN zh_CN"
+)
+MBART_LANGUAGES = _FIRST.split()
+_MORE = (
+    "af_ZA az_AZ bn_IN fa_IR he_IL hr_HR id_ID ka_GE km_KH mk_MK ml_IN mn_MN mr_IN pl_PL ps_AF pt_XX sv_SE sw_KE "
+    "ta_IN te_IN th_TH tl_XX uk_UA ur_PK xh_ZA gl_ES sl_SI"
+)
+MBART50_LANGUAGES = [*MBART_LANGUAGES, *_MORE.split()]
 
 
-def t5(path: Path, theirs: Theirs) -> tuple[Tokenizer, Names]:
+def t5(model: SentencePiece, path: Path, theirs: Theirs) -> tuple[Tokenizer, Names]:
     """T5: words by spaces, `</s>` at the end, and a hundred tokens that stand for gaps, the last of them first."""
-    model = _unigram(path)
+    _expect(Kind.UNIGRAM, model, path)
     gaps = [f"<extra_id_{number}>" for number in reversed(range(int(theirs.get("extra_ids", 100))))]
     core = Tokenizer(models.Unigram([*model.scores, *((gap, 0.0) for gap in gaps)], unk_id=2, byte_fallback=False))
     if model.characters:
@@ -114,9 +65,9 @@ def t5(path: Path, theirs: Theirs) -> tuple[Tokenizer, Names]:
     return core, names
 
 
-def albert(path: Path, theirs: Theirs) -> tuple[Tokenizer, Names]:
+def albert(model: SentencePiece, path: Path, theirs: Theirs) -> tuple[Tokenizer, Names]:
     """ALBERT: quotes made straight, accents taken off, lower-cased; `[CLS] … [SEP]`."""
-    model = _unigram(path)
+    _expect(Kind.UNIGRAM, model, path)
     core = Tokenizer(models.Unigram(model.scores, unk_id=1, byte_fallback=False))
     core.normalizer = _plain(
         model, accents=bool(theirs.get("keep_accents", False)), lower=bool(theirs.get("do_lower_case", True))
@@ -130,9 +81,9 @@ def albert(path: Path, theirs: Theirs) -> tuple[Tokenizer, Names]:
     return core, names
 
 
-def xlnet(path: Path, theirs: Theirs) -> tuple[Tokenizer, Names]:
+def xlnet(model: SentencePiece, path: Path, theirs: Theirs) -> tuple[Tokenizer, Names]:
     """XLNet: quotes made straight, accents taken off; what BERT puts first stands last: `… <sep> <cls>`."""
-    model = _unigram(path)
+    _expect(Kind.UNIGRAM, model, path)
     core = Tokenizer(models.Unigram(model.scores, unk_id=model.unknown, byte_fallback=False))
     core.normalizer = _plain(model, accents=False, lower=bool(theirs.get("do_lower_case", False)))
     _by_words(core)
@@ -146,21 +97,22 @@ def xlnet(path: Path, theirs: Theirs) -> tuple[Tokenizer, Names]:
     return core, names
 
 
-def mbart(path: Path, theirs: Theirs) -> tuple[Tokenizer, Names]:
+def mbart(model: SentencePiece, path: Path, theirs: Theirs) -> tuple[Tokenizer, Names]:
     """mBART: fairseq's first four tokens, and a code for each of 25 languages after the text: `… </s> en_XX`."""
-    core, names = _fairseq(path, theirs, MBART_LANGUAGES)
+    core, names = _fairseq(model, path, theirs, MBART_LANGUAGES)
     _by_words(core)
     end, code = required(names.end, "</s>", path), str(theirs.get("src_lang") or "en_XX")
     core.post_processor = template(core, f"$A:0 {end}:0 {code}:0", f"$A:0 $B:0 {end}:0 {code}:0")
     return core, names
 
 
-def mbart50(path: Path, theirs: Theirs) -> tuple[Tokenizer, Names]:
+def mbart50(model: SentencePiece, path: Path, theirs: Theirs) -> tuple[Tokenizer, Names]:
     """mBART-50: 52 languages, whose code stands before the text: `en_XX … </s>`."""
-    core, names = _fairseq(path, theirs, MBART50_LANGUAGES)
+    core, names = _fairseq(model, path, theirs, MBART50_LANGUAGES)
     spaces = [normalizers.Replace(Regex(" {2,}"), " ")]
-    characters = read(path).characters
-    core.normalizer = normalizers.Sequence([*([normalizers.Precompiled(characters)] if characters else []), *spaces])
+    core.normalizer = normalizers.Sequence(
+        [*([normalizers.Precompiled(model.characters)] if model.characters else []), *spaces]
+    )
     core.pre_tokenizer = pre_tokenizers.Metaspace(replacement="▁", prepend_scheme="always", split=True)
     core.decoder = decoders.Metaspace(replacement="▁", prepend_scheme="always", split=True)
     end, code = required(names.end, "</s>", path), str(theirs.get("src_lang") or "en_XX")
@@ -168,11 +120,9 @@ def mbart50(path: Path, theirs: Theirs) -> tuple[Tokenizer, Names]:
     return core, names
 
 
-def llama(path: Path, theirs: Theirs) -> tuple[Tokenizer, Names]:
+def llama(model: SentencePiece, path: Path, theirs: Theirs) -> tuple[Tokenizer, Names]:
     """Llama: byte-pair encoding of whole texts, spaces included; what is unknown is written as bytes."""
-    model = read(path)
-    if model.kind is not Kind.BPE:
-        raise TokenizerError(f"{path}: Llama's models are byte-pair encodings, and this is {model.kind.name.lower()}")
+    _expect(Kind.BPE, model, path)
     ids = {piece.text: number for number, piece in enumerate(model.pieces)}
     core = Tokenizer(models.BPE(vocab=ids, merges=merges_of(ids), fuse_unk=True, byte_fallback=True))
     space = bool(theirs.get("add_prefix_space", True) is not False)
@@ -201,13 +151,11 @@ def merges_of(ids: dict[str, int]) -> list[tuple[str, str]]:
     return [(left, right) for *_, left, right in sorted(merges)]
 
 
-def _unigram(path: Path) -> SentencePiece:
-    model = read(path)
-    if model.kind is not Kind.UNIGRAM:
+def _expect(kind: Kind, model: SentencePiece, path: Path) -> None:
+    if model.kind is not kind:
         raise TokenizerError(
-            f"{path}: this family's models are unigram models, and this is a {model.kind.name.lower()} model"
+            f"{path}: this family has {kind.name.lower()} models, and this is {model.kind.name.lower()}"
         )
-    return model
 
 
 def _by_words(core: Tokenizer) -> None:
@@ -228,11 +176,11 @@ def _plain(model: SentencePiece, *, accents: bool, lower: bool) -> normalizers.S
     return normalizers.Sequence(steps)
 
 
-def _fairseq(path: Path, theirs: Theirs, languages: list[str]) -> tuple[Tokenizer, Names]:
+def _fairseq(model: SentencePiece, path: Path, theirs: Theirs, languages: list[str]) -> tuple[Tokenizer, Names]:
     """The pieces behind fairseq's first four tokens, with the languages and the mask after them."""
     first = [(token, 0.0) for token in ("<s>", "<pad>", "</s>", "<unk>")]
     last = [(token, 0.0) for token in (*languages, "<mask>")]
-    model = _unigram(path)
+    _expect(Kind.UNIGRAM, model, path)
     core = Tokenizer(models.Unigram([*first, *model.scores[3:], *last], unk_id=3, byte_fallback=False))
     names = named(theirs, ROBERTA, core)
     _add_pieces(core, model)

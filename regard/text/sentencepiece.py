@@ -161,6 +161,8 @@ def _fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
 
 
 def _varint(data: bytes, at: int) -> tuple[int, int]:
+    if at < len(data) and data[at] < 0x80:  # nearly all of them
+        return data[at], at + 1
     value = 0
     for shift in range(0, 70, 7):
         if at >= len(data):

@@ -79,7 +79,7 @@ class Special:
 class Tokenizer:
     """Text to ids and back.
 
-        tokenizer = regard.text.load("folder")
+        tokenizer = load("folder")                                  # from regard.text.load import load
         tokenizer.encode("A man rides a horse.").ids
         tokenizer.decode([101, 1037, 2158, 102])
 
@@ -118,6 +118,11 @@ class Tokenizer:
         self.target: Tokenizer = target or self
         """The tokenizer of the target side: itself, unless the two sides differ."""
         self.special = self._special()
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """From another process: the library forgets on the way that special tokens in a text are text."""
+        self.__dict__.update(state)
+        self._text.encode_special_tokens = True
 
     def _special(self) -> Special:
         ids = {role: self._find(getattr(self.names, role)) for role in KEYS}
@@ -289,7 +294,7 @@ class Tokenizer:
             values["regard_family"] = self.family
         values = {key: value for key, value in values.items() if value is not None}
         return {
-            "tokenizer.json": (self._core.to_str(pretty=True) + "\n").encode(),
+            "tokenizer.json": (_exact(self._core) + "\n").encode(),
             "tokenizer_config.json": (json.dumps(values, indent=2, ensure_ascii=False) + "\n").encode(),
         }
 
@@ -319,6 +324,19 @@ class Tokenizer:
             default_language=self._default_language,
             target=target,
         )
+
+
+def _exact(core: tokenizers.Tokenizer) -> str:
+    """The tokenizer as JSON that is read back as it was written.
+
+    The library reads long decimal fractions a little differently than they were meant, so that a score of a unigram
+    vocabulary would change with every copy; fifteen digits it reads exactly.
+    """
+    if not isinstance(core.model, tokenizers.models.Unigram):
+        return core.to_str(pretty=True)
+    data = json.loads(core.to_str())
+    data["model"]["vocab"] = [[token, float(f"{score:.15g}")] for token, score in data["model"]["vocab"]]
+    return json.dumps(data, indent=2, ensure_ascii=False)
 
 
 def _encoded(encoding: tokenizers.Encoding) -> Encoded:

@@ -35,20 +35,23 @@ def learn(texts: Iterable[str], size: int) -> list[tuple[str, float]]:
     """Pieces with the logarithms of their probabilities, the most likely first; at most `size` of them."""
     words, counts = _words(texts)
     letters = _letters(words, counts, size)
-    pieces = [*letters, *_substrings(words, counts, max(10 * size, 50_000), set(letters))]
+    pieces = [*letters, *_substrings(words, counts, max(10 * size, 20_000), set(letters))]
     probability = np.full(len(pieces), 1 / len(pieces))
-    keep = len(letters)
+    in_words, in_pieces = _edges(words, pieces), _edges(pieces, pieces, whole=False)
+    seeds = np.arange(len(pieces))
     while True:
-        lattice = _lattice(words, pieces)
+        lattice = _lattice(in_words)
         for _ in range(ROUNDS):
-            expected = _expected(lattice, probability, counts)
-            probability = np.maximum(expected, 1e-3) / np.maximum(expected, 1e-3).sum()
+            expected = np.maximum(_expected(lattice, probability, counts), 1e-3)
+            probability = expected / expected.sum()
         if len(pieces) <= size:
             break
         goal = size if len(pieces) <= 1.1 * size else max(int(SHRINK * len(pieces)), size)
-        stay = _survivors(pieces, probability, expected, keep, goal)
-        pieces = [pieces[place] for place in stay]
-        probability = probability[stay] / probability[stay].sum()
+        loss = expected * (np.log(probability) - _instead(in_pieces, probability)[seeds])
+        stay = _survivors(pieces, loss, len(letters), goal)
+        in_words, in_pieces = in_words.of(stay, len(pieces)), in_pieces.of(stay, len(pieces))
+        seeds = seeds[stay]
+        pieces, probability = [pieces[place] for place in stay], probability[stay] / probability[stay].sum()
     scores = [round(float(score), 6) for score in np.log(probability)]
     return sorted(zip(pieces, scores, strict=True), key=lambda pair: (-pair[1], pair[0]))
 
@@ -83,6 +86,34 @@ def _substrings(words: Sequence[str], counts: NDArray[np.float64], most: int, le
 
 
 @dataclass(frozen=True)
+class _Edges:
+    """Every piece in every word."""
+
+    begins: NDArray[np.int64]
+    ends: NDArray[np.int64]
+    pieces: NDArray[np.int64]
+    starts: NDArray[np.int64]
+    """The position in the word at which an edge begins."""
+    stops: NDArray[np.int64]
+    lengths: NDArray[np.int64]
+    """The length of each word."""
+
+    def of(self, stay: NDArray[np.int64], pieces: int) -> _Edges:
+        """The edges of those pieces that stay, by their new numbers."""
+        number = np.full(pieces, -1, dtype=np.int64)
+        number[stay] = np.arange(len(stay))
+        alive = number[self.pieces] >= 0
+        return _Edges(
+            begins=self.begins[alive],
+            ends=self.ends[alive],
+            pieces=number[self.pieces][alive],
+            starts=self.starts[alive],
+            stops=self.stops[alive],
+            lengths=self.lengths,
+        )
+
+
+@dataclass(frozen=True)
 class _Step:
     """The edges that end (or begin) at one position of all words, and the nodes that they meet at."""
 
@@ -105,38 +136,38 @@ class _Lattice:
     """The word of each node."""
 
 
-def _lattice(words: Sequence[str], pieces: Sequence[str], *, but_whole: bool = False) -> _Lattice:
-    """All pieces in all words; `but_whole` leaves out those that are a whole word."""
+def _edges(words: Sequence[str], pieces: Sequence[str], *, whole: bool = True) -> _Edges:
+    """Where the pieces stand in the words; `whole` says whether a piece may be all of a word."""
     number = {piece: place for place, piece in enumerate(pieces)}
-    begins, ends, found, places = [], [], [], []
-    first, node = [], 0
+    longest = max(map(len, pieces))
+    found: list[tuple[int, int, int, int, int]] = []
+    node = 0
     for word in words:
-        first.append(node)
         for start in range(len(word)):
-            for end in range(start + 1, min(len(word), start + LONGEST_PIECE) + 1):
+            for end in range(start + 1, min(len(word), start + longest) + 1):
                 piece = number.get(word[start:end])
-                if piece is not None and not (but_whole and end - start == len(word)):
-                    begins.append(node + start)
-                    ends.append(node + end)
-                    found.append(piece)
-                    places.append((start, end))
+                if piece is not None and (whole or end - start < len(word)):
+                    found.append((node + start, node + end, piece, start, end))
         node += len(word) + 1
+    begins, ends, numbers, starts, stops = np.array(found, dtype=np.int64).reshape(-1, 5).T
     lengths = np.array([len(word) for word in words], dtype=np.int64)
-    edges = np.array(begins, dtype=np.int64), np.array(ends, dtype=np.int64), np.array(found, dtype=np.int64)
-    starts, stops = np.array(places, dtype=np.int64).reshape(-1, 2).T
+    return _Edges(begins=begins, ends=ends, pieces=numbers, starts=starts, stops=stops, lengths=lengths)
+
+
+def _lattice(edges: _Edges) -> _Lattice:
+    first = np.concatenate([[0], np.cumsum(edges.lengths + 1)[:-1]]).astype(np.int64)
     return _Lattice(
-        forward=_steps(edges, stops, edges[1]),
-        backward=_steps(edges, starts, edges[0])[::-1],
-        first=np.array(first, dtype=np.int64),
-        last=np.array(first, dtype=np.int64) + lengths,
-        owner=np.repeat(np.arange(len(words)), lengths + 1),
+        forward=_steps(edges, edges.stops, edges.ends),
+        backward=_steps(edges, edges.starts, edges.begins)[::-1],
+        first=first,
+        last=first + edges.lengths,
+        owner=np.repeat(np.arange(len(first)), edges.lengths + 1),
     )
 
 
-def _steps(edges: tuple[NDArray[np.int64], ...], place: NDArray[np.int64], node: NDArray[np.int64]) -> list[_Step]:
+def _steps(edges: _Edges, place: NDArray[np.int64], node: NDArray[np.int64]) -> list[_Step]:
     order = np.lexsort((node, place))
-    begins, ends, pieces = (part[order] for part in edges)
-    place, node = place[order], node[order]
+    begins, ends, pieces, place, node = (part[order] for part in (edges.begins, edges.ends, edges.pieces, place, node))
     cuts = np.flatnonzero(np.diff(place)) + 1
     steps = []
     for part in np.split(np.arange(len(order)), cuts):
@@ -162,21 +193,17 @@ def _expected(lattice: _Lattice, probability: NDArray[np.float64], counts: NDArr
     return expected
 
 
-def _survivors(
-    pieces: Sequence[str],
-    probability: NDArray[np.float64],
-    expected: NDArray[np.float64],
-    keep: int,
-    goal: int,
-) -> NDArray[np.int64]:
-    """The letters, and the pieces without which the texts would become least likely."""
-    lattice = _lattice(pieces, pieces, but_whole=True)
+def _instead(in_pieces: _Edges, probability: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The likelihood of the best cut of each piece into others, which takes its place if it goes."""
+    score, lattice = np.log(probability), _lattice(in_pieces)
     best = np.full(len(lattice.owner), -np.inf)
     best[lattice.first] = 0.0
-    score = np.log(probability)
     for step in lattice.forward:
         best[step.nodes] = np.maximum.reduceat(best[step.begins] + score[step.pieces], step.groups)
-    instead = best[lattice.last]
-    loss = np.where(np.isfinite(instead), expected * (score - instead), np.inf)
+    return best[lattice.last]
+
+
+def _survivors(pieces: Sequence[str], loss: NDArray[np.float64], keep: int, goal: int) -> NDArray[np.int64]:
+    """The letters, which come first, and the pieces that are missed most."""
     order = sorted(range(keep, len(pieces)), key=lambda place: (-loss[place], pieces[place]))
     return np.array(sorted([*range(keep), *order[: max(0, goal - keep)]]), dtype=np.int64)
