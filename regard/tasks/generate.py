@@ -9,10 +9,11 @@ from functools import partial
 
 from torch import nn
 
+from regard.generation.batch import Wrote
 from regard.generation.given import Given, rooms
 from regard.generation.result import Result
 from regard.generation.rules import MinP, Rule, Temperature, TopK, TopP
-from regard.generation.run import WINDOW, AtOnce, Wrote, generate, stream
+from regard.generation.run import WINDOW, AtOnce, generate, stream
 from regard.generation.search import Sample, Search
 from regard.generation.settings import Settings
 from regard.generation.stop import Repeat, Stop, Text

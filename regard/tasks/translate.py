@@ -9,9 +9,10 @@ from itertools import chain, repeat
 
 from torch import nn
 
+from regard.generation.batch import Wrote
 from regard.generation.given import Given, TooLong, rooms
 from regard.generation.result import Hypothesis, Result
-from regard.generation.run import WINDOW, AtOnce, Wrote, generate, stream
+from regard.generation.run import WINDOW, AtOnce, generate, stream
 from regard.generation.settings import Settings
 from regard.tasks.alignment import Pairs, align, written_spans
 from regard.tasks.habits import Habits
