@@ -34,7 +34,7 @@ def known(model):
     return {line: said(alone(model, line, limit=6)) for line in SENTENCES[:3]}
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=12, deadline=None)
 @given(lines=st.lists(st.sampled_from(["", "", " ", "\t", *SENTENCES[:3]]), max_size=9))
 def test_empty_lines_stay_where_they_are(model, known, lines):
     """First, last, many in a row, nothing else: as many results as lines, each what its line alone gives."""
@@ -106,7 +106,7 @@ def test_a_stream_is_the_text(model, short, asked):
             assert said(whole) == said(alone(one, text, **dict(limit=7) | asked))
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=10, deadline=None)
 @given(text=st.text(alphabet="ab é東🙂.\n", max_size=12), beam=st.sampled_from([1, 2]))
 def test_any_text_can_be_streamed(model, text, beam):
     *pieces, whole = model.translator(Wish(limit=6, beam=beam)).stream(text)

@@ -38,7 +38,7 @@ def chunks(draw, tokens):
     return [tokens[start:end] for start, end in zip([0, *cuts], [*cuts, len(tokens)], strict=True)]
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(data=st.data())
 def test_what_is_shown_bit_by_bit_is_the_text(reader, data):
     """Random tokens: bytes that are no characters, halves of words, special tokens, and numbers without a token."""
