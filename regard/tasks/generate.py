@@ -162,10 +162,11 @@ class Generator:
         return Prompt(opening, 0)
 
     def _fitting(self, tokens: list[int], begin: int) -> Prompt:
-        """A prompt that leaves room to write. One that is too long keeps its begin token and its latest words."""
+        """A prompt that leaves room to write. One that is too long keeps its begin token and its latest words: so many
+        that half of the room is left, or less where less is to be written."""
         if self.room is None or len(tokens) < self.room:
             return Prompt(tokens, 0)
-        kept = max(self.room - (self.wish.limit or self.room // 2), begin + 1, 1)
+        kept = self.room - min(self.wish.limit or self.room, self.room // 2)
         return Prompt([*tokens[:begin], *tokens[len(tokens) - kept + begin :]], len(tokens) - kept)
 
     def _written(self, prompt: Prompt, result: Result) -> Written:

@@ -44,7 +44,9 @@ def test_commands_that_it_names_exist():
             assert line.split()[1] in known, line
 
 
-@pytest.mark.parametrize("page", ["README.md", "CONTRIBUTING.md", "docs/design-notes.md", "docs/results.md"])
+@pytest.mark.parametrize(
+    "page", ["README.md", "CONTRIBUTING.md", "docs/design-notes.md", "docs/results.md", "docs/tasks.md"]
+)
 def test_links_lead_somewhere(page):
     text = (ROOT / page).read_text(encoding="utf-8")
     for target in re.findall(r"\]\(([^)#:]+)\)", text):

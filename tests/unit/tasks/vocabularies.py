@@ -6,58 +6,15 @@ import random
 import sentencepiece
 from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers, trainers
 
-from regard.text.kinds import ByteBPE
+from regard.text.kinds import ByteBPE, Unigram
 from regard.text.tokenizer import Names
 from regard.text.train import train
 
-WORDS = [
-    "a",
-    "the",
-    "man",
-    "woman",
-    "dog",
-    "horse",
-    "beach",
-    "house",
-    "tree",
-    "red",
-    "green",
-    "small",
-    "big",
-    "rides",
-    "walks",
-    "sees",
-    "runs",
-    "along",
-    "under",
-    "over",
-    "and",
-    "but",
-    "not",
-    "Der",
-    "Mann",
-    "die",
-    "Frau",
-    "das",
-    "Pferd",
-    "über",
-    "Straße",
-    "café",
-    "naïve",
-    "東京",
-    "日本語",
-    "собака",
-    "🙂",
-    "don't",
-    "it's",
-    "42",
-    "3.14",
-    "time",
-    "once",
-    "upon",
-    "there",
-    "was",
-]
+TEXT = (
+    "a the man woman dog horse beach house tree red green small big rides walks sees runs along under over and but not "
+    "Der Mann die Frau das Pferd über Straße café naïve 東京 日本語 собака 🙂 don't it's 42 3.14 time upon there was"
+)
+WORDS = TEXT.split()
 ROBERTA = Names(padding="<pad>", unknown="<unk>", begin="<s>", end="</s>", mask="<mask>")
 
 
@@ -71,6 +28,11 @@ def sentences(number=400, seed=3):
 def trained(folder):
     """As our own training leaves it: one tokenizer.json, with its end token behind every text."""
     train(ByteBPE(size=340), sentences(), special=Names(padding="<pad>", begin="<s>", end="</s>")).save(folder)
+
+
+def unigram(folder):
+    """The same with pieces of characters: random networks write text with it, not halves of characters."""
+    train(Unigram(size=160), sentences(100)).save(folder)
 
 
 def roberta(folder):
@@ -121,6 +83,12 @@ def t5(folder):
 
 def mbart(folder):
     _pieces(folder / "sentencepiece.bpe.model", unk_id=0, bos_id=1, eos_id=2)
+
+
+def mbart_of_25(folder):
+    """With the class that says so, for a network that is no mBART."""
+    mbart(folder)
+    (folder / "tokenizer_config.json").write_text('{"tokenizer_class": "MBartTokenizer"}')
 
 
 def llama(folder):

@@ -1,0 +1,36 @@
+"""Calls of the commands that write: in this process where that is enough, as the shell does it where it is not."""
+
+import subprocess
+import sys
+from dataclasses import dataclass
+
+from typer.testing import CliRunner
+
+from regard.cli.main import app
+
+COMMAND = [sys.executable, "-c", "from regard.cli.main import main; main()"]
+
+
+@dataclass
+class Called:
+    code: int
+    out: str
+    err: str
+
+    @property
+    def lines(self):
+        return self.out.split("\n")[:-1]
+
+
+def run(*words, given=None):
+    """A call in this process. A failure of the work is raised, as `main` would see it."""
+    result = CliRunner().invoke(app, [str(word) for word in words], input=given)
+    if isinstance(result.exception, Exception):
+        raise result.exception
+    return Called(result.exit_code, result.stdout, result.stderr)
+
+
+def shell(*words, **more):
+    """A call as the shell makes it."""
+    done = subprocess.run([*COMMAND, *map(str, words)], capture_output=True, text=True, check=False, **more)
+    return Called(done.returncode, done.stdout, done.stderr)

@@ -1,0 +1,78 @@
+"""Small models with their folders: random networks, trained vocabularies. They write nonsense, always the same."""
+
+import json
+
+import torch
+from unit.tasks import vocabularies
+
+import regard
+from regard import transformer_2017
+from regard.checkpoint.save import save
+from regard.families.registry import FAMILIES
+from regard.text.load import load as tokenizer_of
+from regard.transformer.network import build
+
+LLAMA = dict(
+    hidden_size=24, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2, intermediate_size=37,
+    max_position_embeddings=48,
+)  # fmt: skip
+GPT2 = dict(n_embd=24, n_layer=2, n_head=4, n_positions=48)
+BART = dict(
+    d_model=24, encoder_layers=1, decoder_layers=2, encoder_attention_heads=4, decoder_attention_heads=4,
+    encoder_ffn_dim=37, decoder_ffn_dim=37, max_position_embeddings=48,
+)  # fmt: skip
+
+
+def translating(folder, vocabulary=vocabularies.unigram, said=None, config=None, more=0):
+    """The 2017 Transformer. `more`: rows of its tables that the tokenizer has no tokens for."""
+    folder.mkdir(exist_ok=True)
+    vocabulary(folder)
+    size = len(tokenizer_of(folder)) + more
+    network = build(transformer_2017(vocabulary=size, layers=(1, 2), model_dim=24, heads=4), seed=1)
+    return _saved(
+        network, folder, {"eos_token_id": [3, *range(20, size, 4)], "decoder_start_token_id": 2}, said, config
+    )
+
+
+def with_positions(folder, vocabulary=vocabularies.unigram, said=None, config=None):
+    """A small BART: it has learnt 48 positions and cannot read longer texts."""
+    folder.mkdir(exist_ok=True)
+    vocabulary(folder)
+    sizes = BART | dict(vocab_size=len(tokenizer_of(folder)))
+    network = build(FAMILIES["bart"].read(sizes, "BartForConditionalGeneration")[0], seed=1)
+    return _saved(network, folder, {"eos_token_id": 3, "decoder_start_token_id": 3}, said, config)
+
+
+def continuing(folder, family="llama", vocabulary=vocabularies.llama, said=None, more=0):
+    """A decoder alone, by default a small Llama."""
+    folder.mkdir(exist_ok=True)
+    vocabulary(folder)
+    size = len(tokenizer_of(folder)) + more
+    sizes, name = {"llama": (LLAMA, "LlamaForCausalLM"), "gpt2": (GPT2, "GPT2LMHeadModel")}[family]
+    network = build(FAMILIES[family].read(sizes | dict(vocab_size=size), name)[0], seed=1)
+    return _saved(network, folder, {"eos_token_id": [2, *range(20, size, 23)]}, said, None)
+
+
+def _saved(network, folder, usual, said, config):
+    generator = torch.Generator().manual_seed(3)
+    with torch.no_grad():
+        for name, value in network.named_parameters():
+            centre = 1.0 if "norm" in name and name.endswith("weight") else 0.0
+            value.copy_(torch.randn(value.shape, generator=generator) * (0.8 if value.ndim > 1 else 0.2) + centre)
+    save(network, folder)
+    (folder / "generation_config.json").write_text(json.dumps(usual | (said or {})))
+    if config:
+        path = folder / "config.json"
+        path.write_text(json.dumps(json.loads(path.read_text()) | config))
+    return folder
+
+
+def opened(folder):
+    return regard.load(folder, dtype=torch.float64)
+
+
+def said(result):
+    """All but the numbers that rounding moves: company changes them in the last place."""
+    told = result.as_json()
+    scores = [round(told.pop("score"), 4), [round(score, 4) for score in told.pop("token_scores")]]
+    return told | {"alternatives": [said(other) for other in result.alternatives], "scores": scores}
