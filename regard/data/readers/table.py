@@ -49,6 +49,8 @@ def _one(file: Path, form: Table, builder: Builder) -> Iterator[Example]:
 
 @dataclass(frozen=True)
 class Layout:
+    """Where the fields of an example stand in a line."""
+
     places: Mapping[str, int]
     named: bool
     """Whether the first line is a header."""
@@ -57,6 +59,7 @@ class Layout:
 
 
 def layout_of(file: Path, form: Table, kind: type[Example], first: Row, separator: str) -> Layout:
+    """Where the fields stand, by the header or by what was asked for."""
     line, cells = first
     asked = {name: form.columns.get(name, name) for name in NEEDED[kind] + OPTIONAL[kind]}
     named = _is_header(form, kind, cells)
