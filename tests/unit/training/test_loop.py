@@ -171,7 +171,7 @@ def test_states_are_pruned_by_rule(tmp_path, average, left):
 def test_asked_to_stop_it_writes_its_state_and_goes_on_exactly(tmp_path, number):
     """The state that it writes is not one of the planned ones, and must not end up in the mean of the last."""
     given = Fixed(*[pairs(4, seed) for seed in range(3)])
-    plan = dict(dropout=0.3, steps=9, save_every=2, keep=2, average=Last(count=2))
+    plan = dict(dropout=0.3, steps=9, save_every=2, keep=2, average=Last(count=3))
     whole = loop(tmp_path / "whole", given, **plan)
     whole.run()
     run = loop(tmp_path / "run", given, **plan)
@@ -179,12 +179,12 @@ def test_asked_to_stop_it_writes_its_state_and_goes_on_exactly(tmp_path, number)
     run.optimizers.step = lambda factor: (real(factor), run.progress.step == 7 and os.kill(os.getpid(), number))
     with pytest.raises(KeyboardInterrupt):
         run.run()
-    assert list(state.saved(run.folder.states)) == [4, 6, 7]
+    assert list(state.saved(run.folder.states)) == [2, 4, 6, 7]
     again = loop(tmp_path / "run", given, **plan)
     again.restore(state.load(run.folder.states / "step-00000007"))
     again.run()
     assert files_of(tmp_path / "run") == files_of(tmp_path / "whole")
-    assert list(state.saved(run.folder.states)) == [8, 9]
+    assert list(state.saved(run.folder.states)) == [6, 8, 9]
     assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
 
 
