@@ -115,9 +115,9 @@ def test_any_text_can_be_streamed(model, text, beam):
 
 
 def test_a_stream_comes_bit_by_bit(model):
-    longest = max(SENTENCES[:6], key=lambda text: len(alone(model, text, limit=12).tokens))
+    longest = max(SENTENCES[:20], key=lambda text: len(alone(model, text, limit=12).tokens))
     *pieces, whole = model.translator(Wish(limit=12)).stream(longest)
-    assert len([piece for piece in pieces if piece]) > len(whole.tokens) / 2 > 2
+    assert len([piece for piece in pieces if piece]) > len(whole.tokens) / 2 > 1
 
 
 def test_a_beginning_stays_and_is_continued(model):

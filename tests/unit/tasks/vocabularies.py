@@ -110,10 +110,11 @@ def marian_of_many(folder):
     marian(folder, codes=("fr", "de"))
 
 
-def _pieces(path, *, seed=3, vocab_size=150, model_type="unigram", **options):
+def _pieces(path, *, seed=3, vocab_size=140, model_type="unigram", **options):
     """A SentencePiece model, by the sentencepiece package."""
     with path.open("wb") as file:
         sentencepiece.SentencePieceTrainer.train(
             sentence_iterator=iter(sentences(seed=seed)), model_writer=file, vocab_size=vocab_size,
-            model_type=model_type, minloglevel=2, num_threads=1, **options,
+            model_type=model_type, minloglevel=2, num_threads=1,
+            hard_vocab_limit=model_type != "unigram", **options,
         )  # fmt: skip
