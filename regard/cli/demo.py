@@ -6,6 +6,7 @@ It learns to read dates, written in four languages in some fifty ways, from data
 from __future__ import annotations
 
 import sys
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -40,15 +41,18 @@ dropout = 0.05
 smoothing = 0.0
 
 [training]
-tokens = 4096
-steps = 700
+tokens = 2048
+steps = 750
 optimizer = { kind = "adamw", rate = 3e-3, betas = [0.9, 0.98], decay = 0.01 }
 schedule = { kind = "linear", warmup = 100 }
-evaluate_every = 350
-save_every = 350
+evaluate_every = 375
+save_every = 375
 """
 TRAINING, HELD_OUT = 60_000, 1_000
-EXAMPLE = "Donnerstag, der fünfte März neunzehnhundertsiebenundachtzig"
+"""Days to learn from, and others to be examined on."""
+TIMES = 3
+"""How often each day is written down to learn from, each time in another way."""
+EXAMPLE = "der fünfte März neunzehnhundertsiebenundachtzig"
 SHADES = " ░▒▓█"
 
 
@@ -82,12 +86,12 @@ def _train(folder: Path, steps: int | None) -> None:
 
     folder.mkdir(parents=True, exist_ok=True)
     which = dates.days(TRAINING + HELD_OUT, seed=0)
-    for name, days in (("train", which[:TRAINING]), ("valid", which[TRAINING:])):
+    for name, days in (("train", TIMES * which[:TRAINING]), ("valid", which[TRAINING:])):
         texts, isos = zip(*dates.pairs(days, dates.SEEN, seed=len(days)), strict=True)
         (folder / f"{name}.text").write_text("\n".join(texts) + "\n", encoding="utf-8")
         (folder / f"{name}.iso").write_text("\n".join(isos) + "\n", encoding="utf-8")
     (folder / "recipe.toml").write_text(RECIPE, encoding="utf-8")
-    say(f"made {TRAINING:,} dates to learn from, in {len(dates.SEEN)} ways of writing; for example:")
+    say(f"made {TIMES * TRAINING:,} examples to learn from, in {len(dates.SEEN)} ways of writing a date; for example:")
     for line in texts[:3]:
         say(f"  {line}")
     run = folder / "run"
@@ -99,6 +103,7 @@ def _train(folder: Path, steps: int | None) -> None:
 def _examine(model: Model) -> None:
     """How many dates it reads right that it has never seen, and how many written in ways that it has never seen."""
     from regard.data import dates
+    from regard.tasks.translate import Wish
 
     days = dates.days(TRAINING + HELD_OUT, seed=0)[TRAINING:]
     for what, ways in (
@@ -106,7 +111,7 @@ def _examine(model: Model) -> None:
         ("ways of writing that it has never seen", dates.UNSEEN),
     ):
         texts, isos = zip(*dates.pairs(days, ways, seed=7), strict=True)
-        read = [written.text for written in model.translate(texts)]
+        read = [written.text for written in model.translator(Wish(rows=128)).translate(texts)]
         right = sum(one == other for one, other in zip(read, isos, strict=True))
         sys.stdout.write(f"{what}: {right / len(isos):.3f} of {len(isos):,} read exactly right\n")
         wrong = [(text, said) for text, said, iso in zip(texts, read, isos, strict=True) if said != iso]
@@ -126,13 +131,14 @@ def _picture(model: Model) -> None:
     assert isinstance(network, EncoderDecoder)
     source = tokenizer.encode(EXAMPLE)
     target = tokenizer.target.encode(model.translate(EXAMPLE)[0].text)
-    address = "decoder.blocks.0.cross_attention"
+    address = "decoder.blocks.1.cross_attention"
     given = [model.habits.start or 0, *target.ids[:-1]]
     with torch.no_grad(), watch(network, address) as seen:
         network(torch.tensor([source.ids]), torch.tensor([given]))
     say("\nWhere it looks while it writes a date (down: what it writes; across: what it reads):\n")
     weights = seen[address][0].mean(dim=0)
-    shown = [EXAMPLE[start:end] or "·" for start, end in source.offsets]
+    cuts = [*(start for start, _ in source.offsets[:-1]), len(EXAMPLE)]  # a letter of several tokens is shown once
+    shown = [*(EXAMPLE[start:end] for start, end in pairwise(cuts)), "·"]
     say("             " + "".join(shown))
     for token, row in zip(target.tokens, weights, strict=True):
         cells = (SHADES[min(4, int(5 * share))] * len(text) for share, text in zip(row.tolist(), shown, strict=True))

@@ -1,12 +1,12 @@
 import ast
 import dataclasses
 import enum
-import inspect
 import json
 import random
 import re
 import types
 import typing
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -19,7 +19,7 @@ from regard.transformer.config_json import from_json, to_json
 KINDS = [
     kind
     for kind in vars(config).values()
-    if dataclasses.is_dataclass(kind) and isinstance(kind, type) and kind.__module__ == config.__name__
+    if dataclasses.is_dataclass(kind) and isinstance(kind, type) and kind.__module__.startswith(config.__name__)
 ]
 
 
@@ -187,8 +187,9 @@ def test_structure_has_no_defaults(kind):
 
 
 def undocumented():
-    """Fields of config.py that are not followed by a sentence, and classes that have none."""
-    for kind in ast.parse(inspect.getsource(config)).body:
+    """Fields of configs that are not followed by a sentence, and classes that have none."""
+    files = sorted(Path(config.__file__).parent.glob("*.py"))
+    for kind in [kind for file in files for kind in ast.parse(file.read_text(encoding="utf-8")).body]:
         if not isinstance(kind, ast.ClassDef):
             continue
         if not ast.get_docstring(kind):
