@@ -1,7 +1,7 @@
 """Writing against transformers, side by side in one run: greedy and with beams, one text at a time and sixteen.
 
-    python benchmarks/generation.py              # Marian's base size and GPT-2's small one, random weights
-    python benchmarks/generation.py --quick      # fewer texts, one round
+    python benchmarks/generate.py              # Marian's base size and GPT-2's small one, random weights
+    python benchmarks/generate.py --quick      # fewer texts, one round
 
 Both sides have the same weights and the same texts, of the lengths of real sentences (REGARD_DATA, or a like
 distribution). Random weights end no text by themselves, so a rule on both sides ends each at the length that the second
