@@ -1,14 +1,19 @@
-"""Training with the task's own measures."""
+"""Training with the task's own measures, after a look at the data."""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from regard.data.doctor.examination import quick
+from regard.data.doctor.finding import Finding, Severity
+from regard.data.doctor.reading import Split
 from regard.tasks.measure import measure, sample
 from regard.training import run
-from regard.training.recipe import Recipe
+from regard.training.prepare import source_of
+from regard.training.recipe import Recipe, read
 
 
 def train(
@@ -26,4 +31,25 @@ def train(
     The run's folder is `folder`, or the recipe's, or `runs/` and the recipe's name. With `resume`, a run that was
     stopped goes on from its last state, and gives bit for bit what it would have given without the stop.
     """
-    return run.train(recipe, changes, folder=folder, resume=resume, measure=measure, sample=sample)
+    chosen = recipe if isinstance(recipe, Recipe) else read(recipe, changes)
+    if not resume:
+        examine(chosen)
+    place = folder or chosen.folder or run.default_folder(recipe)
+    return run.train(chosen, folder=place, resume=resume, measure=measure, sample=sample)
+
+
+def examine(recipe: Recipe) -> None:
+    """The cheap part of what the doctor does: what has to be mended first is an error, what is doubtful is said."""
+    sets = {Split.TRAIN: recipe.data.train, Split.VALID: recipe.data.valid}
+    files = {split: [Path(file) for file in given] for split, given in sets.items() if given}
+    report = quick(recipe.task, files, form=source_of(recipe, recipe.data.train).form)
+    told = [_told(finding) for finding in report.findings if finding.severity is not Severity.NOTE]
+    if not report.go_ahead:
+        raise ValueError("this data has to be mended first (`regard doctor` tells more):\n" + "\n".join(told))
+    for line in told:
+        sys.stderr.write(line + "\n")
+
+
+def _told(finding: Finding) -> str:
+    lines = ", ".join(map(str, finding.lines))
+    return f"  {finding.file}{f', line {lines}' if lines else ''}: {finding.said} {finding.remedy}"
