@@ -125,7 +125,9 @@ def test_a_closed_pipe_is_no_error(folder):
 def test_an_interrupt_leaves_what_is_finished(folder):
     """Line by line with --stream: what was written before the interrupt is there, whole."""
     call = [*COMMAND, "generate", str(folder), "-", "--limit", "4", "--stream"]
-    with subprocess.Popen(call, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+    pipes = dict(stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    # Whoever runs the tests in the background ignores interrupts, and so would the command.
+    with subprocess.Popen(call, preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL), **pipes) as process:
         process.stdin.write(f"{PROMPTS[0]}\n".encode())
         process.stdin.flush()
         first = process.stdout.readline().decode()
