@@ -52,4 +52,4 @@ def examine(recipe: Recipe) -> None:
 
 def _told(finding: Finding) -> str:
     lines = ", ".join(map(str, finding.lines))
-    return f"  {finding.file}{f', line {lines}' if lines else ''}: {finding.said} {finding.remedy}"
+    return f"  {finding.file}{f', line {lines}' if lines else ''}: {finding.said}; {finding.remedy}"

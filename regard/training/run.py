@@ -218,7 +218,7 @@ def _finish(loop: Loop) -> str:
     """
     steps = loop.chosen(list(state.saved(loop.folder.states)))
     last = f"step {loop.progress.best_step}"
-    if not steps:
+    if len(steps) < 2:
         return last
     loop.folder.rewind(loop.progress.metrics)
     parameters = dict(loop.network.named_parameters())
