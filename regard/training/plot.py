@@ -96,7 +96,7 @@ def _panel(curves: Sequence[Curve], top: int) -> list[str]:
 
 def ticks(low: float, high: float, about: int = 5) -> list[float]:
     """Round numbers around all values: steps of 1, 2 or 5 times a power of ten."""
-    if high <= low:
+    if high - low <= 1e-9 * max(abs(low), abs(high)):  # one value, as far as a picture and its numbers can tell
         low, high = low - 0.5 * (abs(low) or 1), low + 0.5 * (abs(low) or 1)
     rough = (high - low) / about
     power = 10.0 ** math.floor(math.log10(rough))
