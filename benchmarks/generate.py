@@ -1,17 +1,21 @@
-"""Writing against transformers, side by side in one run: greedy and with beams, one text at a time and sixteen.
+"""Writing against transformers and CTranslate2, side by side in one run: greedy and with beams, single and in batches.
 
     python benchmarks/generate.py              # Marian's base size and GPT-2's small one, random weights
     python benchmarks/generate.py --quick      # fewer texts, one round
 
-Both sides have the same weights and the same texts, of the lengths of real sentences (REGARD_DATA, or a like
-distribution). Random weights end no text by themselves, so a rule on both sides ends each at the length that the second
-token of its target (the first of its prompt) stands for. What was written is compared before anything counts: texts
-that differ are counted and printed. transformers gets batches that are sorted by length, which is its best case.
+All sides have the same weights and the same texts, and take turns; the best of the rounds counts. What was written is
+compared with what transformers wrote: texts that differ are counted and printed.
+
+Real lengths: texts of the lengths of real sentences (REGARD_DATA, or a like distribution). Random weights end no text
+by themselves, so a rule on both sides ends each at the length that the second token of its target (the first of its
+prompt) stands for. transformers gets batches that are sorted by length, which is its best case.
+
+Fixed lengths: 16 sources of 24 tokens and 32 new tokens of each; prompts of 16 tokens and 48 new ones. CTranslate2
+takes part where it is installed; it knows no rules, so this is the work that it can be given too.
 """
 
 import argparse
 import os
-import platform
 import random
 import tempfile
 import time
@@ -21,12 +25,19 @@ import torch
 import transformers
 from core import lengths
 
-from regard.checkpoint.load import load
-from regard.generation import AtOnce, Beam, Given, Greedy, Settings, generate
+try:
+    import ctranslate2
+    from ctranslate2.converters.transformers import GPT2Loader, MarianMTLoader
+except ImportError:
+    ctranslate2 = None
 
-END, START, MARKER = 0, 58100, 1000
+from regard.checkpoint.load import load
+from regard.engine import Precision, prepare
+from regard.generation import AtOnce, Beam, Given, Greedy, MinLength, Settings, generate
+
+END, START, MARKER = 0, 31999, 1000
 MARIAN = transformers.MarianConfig(
-    vocab_size=58101, d_model=512, encoder_layers=6, decoder_layers=6, encoder_attention_heads=8,
+    vocab_size=32000, d_model=512, encoder_layers=6, decoder_layers=6, encoder_attention_heads=8,
     decoder_attention_heads=8, encoder_ffn_dim=2048, decoder_ffn_dim=2048, activation_function="swish",
     scale_embedding=True, max_position_embeddings=512, pad_token_id=START, eos_token_id=END,
     decoder_start_token_id=START, forced_eos_token_id=None, bad_words_ids=None,
@@ -40,7 +51,7 @@ def texts(name, count):
     draw = random.Random(0)
     given = []
     for source, target in zip(lengths("en", count), lengths("de", count), strict=True):
-        body = [draw.randrange(2000, 50000) for _ in range(source)]
+        body = [draw.randrange(2000, 30000) for _ in range(source)]
         marker = MARKER + target
         given.append(Given([START, marker], [*body, END]) if name == "marian" else Given([marker, *body]))
     return given
@@ -113,9 +124,84 @@ def theirs(name, model, given, beams, rows):
 
 def ours(name, network, given, beams, rows):
     settings = Settings(search=Beam(size=beams) if beams > 1 else Greedy(), end=[END], rules=[our_end(name)], limit=200)
+    return _ours(network, given, beams, rows, settings)
+
+
+def _ours(network, given, beams, rows, settings):
     if rows == 1:
         return [next(generate(network, [text], settings, at_once=AtOnce(rows=beams))).tokens for text in given]
     return [result.tokens for result in generate(network, given, settings, at_once=AtOnce(rows=rows * beams))]
+
+
+def fixed(name, count):
+    """Inputs of one length."""
+    draw = random.Random(0)
+    if name == "marian":
+        return [Given([START], [*(draw.randrange(2000, 30000) for _ in range(23)), END]) for _ in range(count)]
+    return [Given([draw.randrange(2000, 30000) for _ in range(16)]) for _ in range(count)]
+
+
+NEW = {"marian": 32, "gpt2": 48}
+
+
+def theirs_fixed(name, model, given, beams, rows):
+    written = []
+    for at in range(0, len(given), rows):
+        part = given[at : at + rows]
+        tokens = torch.tensor([list(text.source or text.prompt) for text in part])
+        with torch.inference_mode():
+            output = model.generate(
+                tokens, attention_mask=torch.ones_like(tokens), num_beams=beams, do_sample=False,
+                min_new_tokens=NEW[name], max_new_tokens=NEW[name],
+            )  # fmt: skip
+        written += [tuple(row[-NEW[name] :]) for row in output.tolist()]
+    return written
+
+
+def ours_fixed(name, network, given, beams, rows):
+    search = Beam(size=beams) if beams > 1 else Greedy()
+    settings = Settings(search=search, end=[END], rules=[MinLength(NEW[name], [END])], limit=NEW[name])
+    return _ours(network, given, beams, rows, settings)
+
+
+def convert(name, model, folder, quantization):
+    """The same weights as CTranslate2 keeps them. Its words are the numbers of the tokens."""
+    loader = MarianMTLoader() if name == "marian" else GPT2Loader()
+    spec = loader.get_model_spec(model)
+    words = [str(number) for number in range(model.config.vocab_size)]
+    if name == "marian":
+        words.pop()  # padding, which also starts a target: it is a vector of zeros, and CTranslate2 leaves it out
+        spec.register_source_vocabulary(words)
+        spec.register_target_vocabulary(words)
+        spec.config.eos_token = str(END)
+        spec.config.add_source_eos = False
+    else:
+        spec.register_vocabulary(words)
+        spec.config.bos_token = spec.config.eos_token = spec.config.unk_token = str(END)
+    spec.validate()
+    spec.optimize(quantization=quantization)
+    folder.mkdir()
+    spec.save(str(folder))
+    kind = ctranslate2.Translator if name == "marian" else ctranslate2.Generator
+    return kind(str(folder), device="cpu", compute_type=quantization, inter_threads=1, intra_threads=THREADS)
+
+
+def ctranslate(name, engine, given, beams, rows):
+    written = []
+    for at in range(0, len(given), rows):
+        part = [[str(token) for token in text.source or text.prompt] for text in given[at : at + rows]]
+        if name == "marian":
+            found = engine.translate_batch(
+                part, beam_size=beams, min_decoding_length=NEW[name], max_decoding_length=NEW[name], max_batch_size=rows
+            )
+            written += [tuple(map(int, result.hypotheses[0])) for result in found]
+        else:
+            found = engine.generate_batch(
+                part, beam_size=beams, min_length=NEW[name], max_length=NEW[name], max_batch_size=rows,
+                include_prompt_in_result=False,
+            )  # fmt: skip
+            written += [tuple(map(int, result.sequences[0])) for result in found]
+    return written
 
 
 def timed(action):
@@ -124,53 +210,84 @@ def timed(action):
     return time.perf_counter() - start, found
 
 
-def compare(name, count, beams, rows, rounds):
+THREADS = 2
+
+
+def sides(name, folder, quick):
+    """Everyone who takes part: what to call, and with what."""
     kind, config = SIZES[name]
     torch.manual_seed(0)
     model = kind(config).eval()
-    with tempfile.TemporaryDirectory() as folder:
-        model.save_pretrained(folder)
-        network, _ = load(Path(folder))
-    given = texts(name, count)
-    few = given[:2]
-    theirs(name, model, few, beams, rows), ours(name, network, few, beams, rows)
-    best, spread = [float("inf")] * 2, [[], []]
+    model.save_pretrained(folder)
+    network = load(Path(folder), dtype=torch.float32)[0].eval()
+    found = {
+        "transformers": (theirs, theirs_fixed, model),
+        "regard, plain": (ours, ours_fixed, network),
+        "regard fp32": (ours, ours_fixed, prepare(network)),
+        "regard int8": (ours, ours_fixed, prepare(network, Precision.INT8)),
+    }
+    if quick:
+        del found["regard, plain"]
+    if ctranslate2:
+        for quantization in ("float32", "int8"):
+            again = kind.from_pretrained(folder)  # the conversion changes the weights that it is given
+            engine = convert(name, again, Path(folder) / quantization, quantization)
+            found[f"CTranslate2 {quantization}"] = (None, ctranslate, engine)
+    return found
+
+
+def compare(name, everyone, given, beams, rows, rounds, which):
+    best, written = {}, {}
     for _ in range(rounds):
-        for side, run, what in ((0, theirs, model), (1, ours, network)):
-            seconds, found = timed(lambda run=run, what=what: run(name, what, given, beams, rows))
-            spread[side].append(seconds)
-            best[side] = min(best[side], seconds)
-            if side == 0:
-                expected = found
-        different = sum(one != other for one, other in zip(found, expected, strict=True))
-        assert [len(one) for one in found] == [len(other) for other in expected], "not the same work"
+        for side, parts in everyone.items():
+            run, what = parts[which], parts[2]
+            if run is None:
+                continue
+            if side not in best:
+                run(name, what, given[:2], beams, rows)
+            seconds, written[side] = timed(lambda run=run, what=what: run(name, what, given, beams, rows))
+            best[side] = min(best.get(side, float("inf")), seconds)
+    expected = written["transformers"]
     tokens = sum(map(len, expected))
     how = f"beam {beams}" if beams > 1 else "greedy"
-    print(
-        f"{name:7} {how:7} {rows:3} at once  {len(given):3} texts {tokens:5} tokens   theirs {best[0]:7.2f} s"
-        f" ({tokens / best[0]:6.0f}/s)  ours {best[1]:7.2f} s ({tokens / best[1]:6.0f}/s)"
-        f"  ratio {best[0] / best[1]:5.2f}   different {different}",
-        flush=True,
-    )
+    print(f"\n{name}, {how}, {rows} at once, {len(given)} texts, {tokens} tokens, load {os.getloadavg()[0]:.1f}\n")
+    print("| | tokens/s | to transformers | to CTranslate2 fp32 | int8 | texts that differ |")
+    print("| --- | --- | --- | --- | --- | --- |")
+    for side, seconds in sorted(best.items(), key=lambda item: -item[1]):
+        assert [len(one) for one in written[side]] == [len(other) for other in expected], f"{side}: not the same work"
+        ratios = [best.get(peer, float("nan")) / seconds for peer in PEERS]
+        different = sum(one != other for one, other in zip(written[side], expected, strict=True))
+        print(f"| {side} | {tokens / seconds:.0f} | " + " | ".join(f"{r:.2f}" for r in ratios) + f" | {different} |")
+    print(end="", flush=True)
+
+
+PEERS = ("transformers", "CTranslate2 float32", "CTranslate2 int8")
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
     parser.add_argument("--quick", action="store_true", help="fewer texts, one round")
     parser.add_argument("--only", choices=list(SIZES), help="one network")
-    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--lengths", choices=("real", "fixed"), help="one kind of lengths")
     parser.add_argument("--rounds", type=int, default=3)
     options = parser.parse_args()
-    torch.set_num_threads(options.threads)
-    print(f"torch {torch.__version__}, transformers {transformers.__version__}, {platform.processor()},"
-          f" {options.threads} threads, load {os.getloadavg()[0]:.1f}")  # fmt: skip
+    torch.set_num_threads(THREADS)
+    versions = f"torch {torch.__version__}, transformers {transformers.__version__}"
+    versions += f", CTranslate2 {ctranslate2.__version__}" if ctranslate2 else ", without CTranslate2"
+    print(f"{versions}, {torch.backends.cpu.get_cpu_capability()}, {THREADS} threads, load {os.getloadavg()[0]:.1f}")
     transformers.logging.set_verbosity_error()
     rounds = 1 if options.quick else options.rounds
     for name in [options.only] if options.only else SIZES:
-        for beams in (1, 4):
-            for rows in (1, 16):
-                count = (2 if rows == 1 else 16) if options.quick else (8 if rows == 1 else 64)
-                compare(name, count, beams, rows, rounds)
+        with tempfile.TemporaryDirectory() as folder:
+            everyone = sides(name, folder, options.quick)
+            many = 16 if name == "marian" else 8
+            for which, lengths_of in enumerate(("real", "fixed")):
+                if options.lengths not in (None, lengths_of):
+                    continue
+                for beams, rows in ((1, many), (4, many), (1, 1)):
+                    count = (4 if rows == 1 else many) if which or options.quick else (8 if rows == 1 else 4 * many)
+                    given = fixed(name, count) if which else texts(name, count)
+                    compare(name, everyone, given, beams, rows, rounds, which)
 
 
 if __name__ == "__main__":

@@ -7,7 +7,8 @@ keys and values are made (`Projection`), and what is kept between steps (`cache.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import torch
 from jaxtyping import Float, Int
@@ -16,12 +17,13 @@ from torch import Tensor, nn
 from regard.transformer import config
 from regard.transformer.cache import Kept
 from regard.transformer.kernels import Kernel
-from regard.transformer.mask import Everything, Mask
+from regard.transformer.mask import Everything, Mask, Visible
 from regard.transformer.position import Rotation, Waves
 from regard.transformer.rows import Group, Rows
 
 Heads = Float[Tensor, "tokens heads dim"]
 KeyHeads = Float[Tensor, "key_tokens key_heads dim"]
+EVERYTHING = Everything()
 
 
 @dataclass(frozen=True)
@@ -69,6 +71,17 @@ class Looking:
     position: Rotation | Waves | Float[Tensor, "#batch heads query key"] | None = None
     """What the positions of the stack give: angles to turn by, waves to score, or what is added to the scores (for the
     longest row: shorter ones use its upper left corner)."""
+    known: dict[object, Any] = field(default_factory=dict, repr=False, compare=False)
+    """What is seen of a cache, worked out once for all blocks: their caches are filled alike."""
+
+    def seen(self, kept: Kept, asked: Group) -> Visible:
+        """What a group of queries sees of what is kept."""
+        key = (id(self.mask), kept.lengths, asked.rows.start)
+        if key not in self.known:
+            seen = kept.visible(self.mask, asked.rows, self.rows.positions_of(asked))
+            self.known[key] = self.mask, seen  # the mask is held, so that its id stays its own
+        found: Visible = self.known[key][1]
+        return found
 
 
 class Projection(nn.Module):
@@ -119,7 +132,7 @@ class MultiHeadAttention(nn.Module):
     ) -> Float[Tensor, "tokens model"]:
         """Attend: to the row itself, or to `source`; with `kept`, also to what earlier steps left there."""
         if source is not None:
-            return self.output(self._across(hidden, looking.rows, source, kept))
+            return self.output(self._across(hidden, looking, source, kept))
         query, key, value = self.project(hidden)
         if isinstance(looking.position, Rotation):
             query, key = looking.position.turn(query), looking.position.turn(key)
@@ -128,9 +141,9 @@ class MultiHeadAttention(nn.Module):
         kept.append(key, value, looking.rows)
         return self.output(self._with_kept(query, looking, kept))
 
-    def _across(self, hidden: Tensor, rows: Rows, source: Source, kept: Kept | None) -> Tensor:
+    def _across(self, hidden: Tensor, looking: Looking, source: Source, kept: Kept | None) -> Tensor:
         query = self.project.asking(hidden)
-        looking = Looking(source.asking(rows), Everything())
+        looking = Looking(source.asking(looking.rows), EVERYTHING, known=looking.known)
         if kept is None:
             key, value = self.project.answering(source.hidden)
             return self._rowwise(query, key, value, looking, source.rows)
@@ -183,9 +196,9 @@ class MultiHeadAttention(nn.Module):
         answers = []
         for asked in looking.rows.groups:
             keys, values, filled = kept.view(asked.rows)
-            at, seen = looking.rows.positions_of(asked), torch.arange(filled, device=query.device)[None]
+            at, seen = looking.rows.positions_of(asked), looking.rows.places(filled)
             asking, bias = self.ask(_split(query[asked.tokens], asked.count), asked, at, seen, looking)
-            answers.append(_join(self.kernel(asking, keys, values, kept.visible(looking.mask, asked.rows, at), bias)))
+            answers.append(_join(self.kernel(asking, keys, values, looking.seen(kept, asked), bias)))
         return answers[0] if len(answers) == 1 else torch.cat(answers)
 
 

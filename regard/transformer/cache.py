@@ -110,8 +110,8 @@ class Kept:
         if rows.uniform and len(set(before)) == 1:
             kept[:, :, before[0] : needed] = rows.pad(new).transpose(1, 2)
         else:
-            starts = torch.tensor(before, device=new.device)[rows.row_of]
-            kept[rows.row_of, :, starts + rows.columns] = new
+            starts = torch.tensor(before, device=new.device)[rows.row_of] if before != rows.starts else None
+            kept[rows.row_of, :, rows.positions if starts is None else starts + rows.columns] = new
         return kept
 
 

@@ -129,11 +129,23 @@ class Rows:
 
     def positions_of(self, group: Group) -> Int[Tensor, "#rows length"]:
         """The positions of a group's tokens; one line for all rows where they start together."""
-        starts = self.starts[group.rows]
-        line = torch.arange(group.length, device=self.device)[None]
-        if len(set(starts)) == 1:
-            return line + starts[0]
-        return line + torch.tensor(starts, device=self.device)[:, None]
+        key = (group.rows.start, group.rows.stop)
+        if key not in self._known:
+            starts, line = self.starts[group.rows], self.places(group.length)
+            together = len(set(starts)) == 1
+            self._known[key] = line + (starts[0] if together else torch.tensor(starts, device=self.device)[:, None])
+        return self._known[key]
+
+    def places(self, count: int) -> Int[Tensor, "1 count"]:
+        """0, 1, 2, …: so many places of a row."""
+        if count not in self._known:
+            self._known[count] = torch.arange(count, device=self.device)[None]
+        return self._known[count]
+
+    @cached_property
+    def _known(self) -> dict[object, Tensor]:
+        """What all blocks of a stack ask for is worked out once."""
+        return {}
 
     def together(self, other: Rows) -> Iterator[tuple[Group, Group]]:
         """The groups in which both these rows and the other's are of one length: queries and what they attend to."""

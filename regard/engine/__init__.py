@@ -1,0 +1,11 @@
+"""The same network made fast for inference on a CPU. Read it in this order: matrix, int8, parts, network."""
+
+from regard.lazy import attach
+
+__getattr__, __dir__, __all__ = attach(
+    __name__,
+    {
+        "Precision": "regard.engine.matrix",
+        "prepare": "regard.engine.network",
+    },
+)

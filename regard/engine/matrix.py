@@ -1,0 +1,84 @@
+"""Matrices in the layout that a CPU reads them fastest in.
+
+When a text is written a token at a time, few vectors meet many weights, and nearly all of the time goes into fetching
+the weights. So they are laid out once as the kernels of oneDNN read them, or kept as bytes (`int8.py`), and matrices
+that read the same vectors are put on top of each other and multiplied in one go.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+
+class Precision(Enum):
+    """What the weights of a prepared network are kept in."""
+
+    FP32 = "fp32"
+    """As they are: the same numbers as the plain network's, but for the order of additions."""
+    INT8 = "int8"
+    """Bytes, a quarter of the memory. What that costs in quality is measured (`quality.py`)."""
+
+
+@dataclass(frozen=True)
+class Affine:
+    """The numbers of a matrix that is to be prepared: x ↦ x·weightᵀ + bias."""
+
+    weight: Float[Tensor, "output input"]
+    bias: Float[Tensor, " output"] | None
+
+    @classmethod
+    def of(cls, *layers: nn.Linear) -> Affine:
+        """Layers that read the same input, on top of each other."""
+        biases = [bias for layer in layers if (bias := layer.bias) is not None]
+        weight = torch.cat([layer.weight for layer in layers])
+        return cls(weight.detach(), torch.cat(biases).detach() if biases else None)
+
+
+class Plain(nn.Module):
+    """As torch has it, where it knows no better layout."""
+
+    bias: Tensor | None
+
+    def __init__(self, affine: Affine) -> None:
+        super().__init__()
+        self.weight = nn.Buffer(affine.weight.contiguous(), persistent=False)
+        self.register_buffer("bias", affine.bias, persistent=False)
+
+    def forward(self, x: Float[Tensor, "*any input"]) -> Float[Tensor, "*any output"]:
+        """x·weightᵀ + bias."""
+        return nn.functional.linear(x, self.weight, self.bias)
+
+
+class Packed(nn.Module):
+    """The same in blocks, as oneDNN's kernels read them."""
+
+    bias: Tensor | None
+
+    def __init__(self, affine: Affine) -> None:
+        super().__init__()
+        self.weight = torch.ops.mkldnn._reorder_linear_weight(affine.weight.contiguous())
+        self.register_buffer("bias", affine.bias, persistent=False)
+
+    def forward(self, x: Float[Tensor, "*any input"]) -> Float[Tensor, "*any output"]:
+        """x·weightᵀ + bias."""
+        return torch.ops.mkldnn._linear_pointwise.default(x, self.weight, self.bias, "none", [], "")
+
+
+def matrix(affine: Affine, precision: Precision) -> nn.Module:
+    """The quickest form of these numbers on this machine."""
+    if precision is Precision.INT8:
+        from regard.engine.int8 import int8  # which builds on this file
+
+        return int8(affine)
+    return Packed(affine) if torch._C._has_mkldnn else Plain(affine)
+
+
+def matrix_of(layers: Sequence[nn.Linear], precision: Precision) -> nn.Module:
+    """The quickest form of layers that read the same input, on top of each other."""
+    return matrix(Affine.of(*layers), precision)

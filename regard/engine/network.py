@@ -1,0 +1,62 @@
+"""A network made fast for inference."""
+
+from __future__ import annotations
+
+import copy
+from typing import TypeVar
+
+import torch
+from torch import nn
+
+from regard.engine.matrix import Precision, matrix_of
+from regard.engine.parts import CrossProjection, SelfProjection, quicker
+from regard.transformer.attention import MultiHeadAttention
+from regard.transformer.block import Block
+
+AnyNetwork = TypeVar("AnyNetwork", bound=nn.Module)
+
+
+def prepare(network: AnyNetwork, precision: Precision = Precision.FP32) -> AnyNetwork:
+    """A copy of the network that is called in the same way and computes the same, faster; for inference on a CPU.
+
+        quick = prepare(network, Precision.INT8)
+
+    What is not replaced is shared with the network, which stays as it is. Let go of it and its weights are freed.
+    """
+    parameter = next(network.parameters())
+    if parameter.device.type != "cpu":
+        raise ValueError(f"networks are prepared for a CPU, and this one is on {parameter.device}: use it as it is")
+    if any(weight.dtype != torch.float32 for weight in network.parameters()):
+        raise ValueError(f"networks are prepared from float32, found {parameter.dtype}: load it with dtype=float32")
+    prepared = _sharing(network).eval()
+    _replace(prepared, precision)
+    return prepared
+
+
+def _sharing(network: AnyNetwork) -> AnyNetwork:
+    """A copy whose parameters are the same memory, and learn nothing."""
+    shared: dict[int, object] = {
+        id(weight): nn.Parameter(weight.detach(), requires_grad=False) for weight in network.parameters()
+    }
+    shared.update((id(buffer), buffer) for buffer in network.buffers())
+    return copy.deepcopy(network, shared)
+
+
+def _replace(part: nn.Module, precision: Precision) -> None:
+    for name, child in part.named_children():
+        if isinstance(child, Block):
+            _replace_projections(child, precision)
+        if (found := quicker(child, precision)) is not None:
+            part.register_module(name, found)
+        else:
+            _replace(child, precision)
+
+
+def _replace_projections(block: Block, precision: Precision) -> None:
+    """Attention of a row to itself asks and answers with the same vectors; other kinds of attention do not."""
+    own = SelfProjection if type(block.attention) is MultiHeadAttention else CrossProjection
+    block.attention.register_module("project", own(block.attention.project, precision))
+    block.attention.register_module("output", matrix_of([block.attention.output], precision))
+    if block.cross_attention is not None:
+        block.cross_attention.register_module("project", CrossProjection(block.cross_attention.project, precision))
+        block.cross_attention.register_module("output", matrix_of([block.cross_attention.output], precision))

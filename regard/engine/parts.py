@@ -1,0 +1,111 @@
+"""Parts whose matrices are prepared. Each stands in for one of `regard.transformer`, and is called like it."""
+
+from __future__ import annotations
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from regard.engine.matrix import Affine, Precision, matrix, matrix_of
+from regard.transformer.attention import Heads, KeyHeads, Projection
+from regard.transformer.feedforward import Dense, Gated
+from regard.transformer.head import LanguageModel
+from regard.transformer.rows import Rows
+from regard.transformer.scores import EachToken, Scores, Vectors
+
+
+class SelfProjection(nn.Module):
+    """Query, key and value of the same vectors, by one matrix."""
+
+    def __init__(self, plain: Projection, precision: Precision) -> None:
+        super().__init__()
+        self.head_dim = plain.head_dim
+        layers = (plain.query, plain.key, plain.value)
+        self.heads = [layer.out_features // plain.head_dim for layer in layers]
+        self.matrix = matrix_of(layers, precision)
+
+    def forward(self, hidden: Float[Tensor, "tokens model"]) -> tuple[Heads, KeyHeads, KeyHeads]:
+        """Query, key and value."""
+        found = self.matrix(hidden)
+        query, key, value = found.view(len(found), -1, self.head_dim).split(self.heads, dim=1)
+        return query, key, value
+
+
+class CrossProjection(nn.Module):
+    """Queries of some vectors, and keys and values of others: the latter two by one matrix."""
+
+    def __init__(self, plain: Projection, precision: Precision) -> None:
+        super().__init__()
+        self.head_dim = plain.head_dim
+        self.query = matrix_of([plain.query], precision)
+        self.key_value = matrix_of([plain.key, plain.value], precision)
+
+    def forward(self, hidden: Float[Tensor, "tokens model"]) -> tuple[Heads, KeyHeads, KeyHeads]:
+        """Query, key and value of the same vectors."""
+        return self.asking(hidden), *self.answering(hidden)
+
+    def asking(self, hidden: Float[Tensor, "tokens model"]) -> Heads:
+        """The queries alone."""
+        return self.query(hidden).view(len(hidden), -1, self.head_dim)
+
+    def answering(self, hidden: Float[Tensor, "key_tokens model"]) -> tuple[KeyHeads, KeyHeads]:
+        """The keys and values alone."""
+        key, value = self.key_value(hidden).view(len(hidden), -1, self.head_dim).chunk(2, dim=1)
+        return key, value
+
+
+class QuickDense(nn.Module):
+    """down(activation(up(x)))."""
+
+    def __init__(self, plain: Dense, precision: Precision) -> None:
+        super().__init__()
+        self.up, self.down = matrix_of([plain.up], precision), matrix_of([plain.down], precision)
+        self.activation = plain.activation
+
+    def forward(self, x: Float[Tensor, "*any model"]) -> Float[Tensor, "*any model"]:
+        """Each vector transformed."""
+        return self.down(self.activation(self.up(x)))
+
+
+class QuickGated(nn.Module):
+    """down(activation(gate(x)) · up(x)), gate and up by one matrix."""
+
+    def __init__(self, plain: Gated, precision: Precision) -> None:
+        super().__init__()
+        self.gate_up, self.down = matrix_of([plain.gate, plain.up], precision), matrix_of([plain.down], precision)
+        self.activation = plain.activation
+
+    def forward(self, x: Float[Tensor, "*any model"]) -> Float[Tensor, "*any model"]:
+        """Each vector transformed."""
+        gate, up = self.gate_up(x).chunk(2, dim=-1)
+        return self.down(self.activation(gate).mul_(up))
+
+
+class QuickLanguageModel(EachToken):
+    """Scores every token of the vocabulary at every position."""
+
+    def __init__(self, plain: LanguageModel, precision: Precision) -> None:
+        super().__init__()
+        self.transform = plain.transform
+        bias = None if plain.bias is None else plain.bias.detach()
+        # A scale of the vectors is a scale of the matrix.
+        self.matrix = matrix(Affine(plain.output.weight.detach() * plain.scale, bias), precision)
+
+    def forward(self, x: Vectors, rows: Rows) -> Scores:
+        """The scores at each position."""
+        del rows
+        return Scores(words=self.matrix(x if self.transform is None else self.transform(x)))
+
+
+@torch.no_grad()
+def quicker(part: nn.Module, precision: Precision) -> nn.Module | None:
+    """What stands in for a part, if there is something quicker."""
+    match part:
+        case Dense():
+            return QuickDense(part, precision)
+        case Gated():
+            return QuickGated(part, precision)
+        case LanguageModel():
+            return QuickLanguageModel(part, precision)
+        case _:
+            return None
