@@ -15,6 +15,9 @@ from regard.checkpoint import load as checkpoint
 from regard.checkpoint.load import AnyNetwork
 from regard.checkpoint.report import Report
 from regard.checkpoint.save import save
+from regard.engine import matrix as engine
+from regard.engine.matrix import Precision
+from regard.engine.network import prepare
 from regard.tasks import generate as generating
 from regard.tasks import habits
 from regard.tasks import translate as translating
@@ -32,6 +35,8 @@ class Model:
     network: AnyNetwork
     report: Report
     folder: Path | None = None
+    precision: Precision | None = None
+    """What the network was prepared for; None where it is as it was loaded."""
 
     @cached_property
     def tokenizer(self) -> Tokenizer:
@@ -128,6 +133,8 @@ class Model:
 
     def save(self, folder: str | Path, *, dtype: torch.dtype | None = None) -> str:
         """Write the model to a folder, in its family's layout if it has one; says in which."""
+        if self.precision is not None:
+            raise ValueError("a prepared network has no weights to save: load it without a precision, or use `convert`")
         return save(self.network, folder, origin=self.report.origin, dtype=dtype)
 
     def __str__(self) -> str:
@@ -141,6 +148,7 @@ def load(
     dtype: torch.dtype | None = None,
     architecture: str | None = None,
     change: Mapping[str, Any] | None = None,
+    precision: Precision | str | None = None,
     download: bool = False,
 ) -> Model:
     """Open a model: a folder of ours or of Hugging Face's.
@@ -152,8 +160,19 @@ def load(
     Nothing is fetched unless you ask for it: with `download=True`, a name such as "org/name" is looked up on the
     Hugging Face hub (with `pip install 'regard[hub]'`). The weights keep their type unless `dtype` says otherwise.
     `architecture` asks for another head than the one saved, `change` for other config values.
+
+    With a `precision`, "fp32" or "int8", the network is prepared for inference on a CPU (`regard.engine`): it computes
+    the same, faster, and learns no more.
     """
     place = hub.fetch(str(folder)) if download and not Path(folder).exists() else Path(folder)
-    network, report = checkpoint.load(place, architecture=architecture, change=change, dtype=dtype, device=device)
-    network.eval()
-    return Model(network, report, place)
+    if precision is None:
+        network, report = checkpoint.load(place, architecture=architecture, change=change, dtype=dtype, device=device)
+        network.eval()
+        return Model(network, report, place)
+    wanted = engine.named(precision)
+    if dtype not in (None, torch.float32):
+        raise ValueError(f"a prepared network computes in float32: leave dtype={dtype} or the precision out")
+    network, report = checkpoint.load(
+        place, architecture=architecture, change=change, dtype=torch.float32, device=device
+    )
+    return Model(prepare(network, wanted), report, place, wanted)

@@ -19,6 +19,7 @@ from torch import Tensor, nn
 
 from regard.checkpoint.files import CONFIG, CheckpointError, Stored, open_tensors, read_json
 from regard.checkpoint.report import Fate, Origin, Report
+from regard.checkpoint.rounding import widened
 from regard.families.family import ConfigError, Family
 from regard.families.registry import FAMILIES
 from regard.families.table import Place, Same, places
@@ -54,7 +55,7 @@ def load(
     folder = Path(folder)
     values = _changed(_config(folder), change or {})
     with open_tensors(folder) as found:
-        stored = _modern_names(found, folder)
+        stored = widened(_modern_names(found, folder), str(folder))
         if values.get("model_type") == NATIVE:
             design, origin, table = _native(values, architecture, folder), None, None
             _check_layers(design, stored, folder)

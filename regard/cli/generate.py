@@ -6,6 +6,8 @@ from typing import Annotated
 
 import typer
 
+from regard.cli.writing import PRECISION, Wanted
+
 
 def generate(
     model: Annotated[str, typer.Argument(help="A model's folder.")],
@@ -27,6 +29,7 @@ def generate(
     stop: Annotated[list[str] | None, typer.Option(help="A text that ends the text; may be given again.")] = None,
     end_loops: Annotated[bool, typer.Option("--end-loops", help="End a text that goes in circles.")] = False,
     control: Annotated[str | None, typer.Option(help="A control code (CTRL).")] = None,
+    precision: Annotated[Wanted | None, PRECISION] = None,
     stream: Annotated[bool, typer.Option("--stream", help="Show the text as it is written.")] = False,
     as_json: Annotated[
         bool, typer.Option("--json", help="One JSON object a line: scores, tokens, why it stopped.")
@@ -42,7 +45,7 @@ def generate(
         raise typer.BadParameter("--temperature, --top-k, --top-p and --min-p draw by chance: add --sample")
     if stream and n_best > 1:
         raise typer.BadParameter("--stream shows one text as it is written: leave --n-best out")
-    inputs, ready = Inputs(prompt), opened(model)
+    inputs, ready = Inputs(prompt), opened(model, precision)
     from regard.tasks.generate import Chance, Wish
 
     with asking():

@@ -6,6 +6,8 @@ from typing import Annotated
 
 import typer
 
+from regard.cli.writing import PRECISION, Wanted
+
 
 def translate(
     model: Annotated[str, typer.Argument(help="A model's folder.")],
@@ -21,6 +23,7 @@ def translate(
     limit: Annotated[int | None, typer.Option(min=1, help="Tokens at most. [as the network and text allow]")] = None,
     begin: Annotated[str, typer.Option(help="What every translation begins with.")] = "",
     alignment: Annotated[bool, typer.Option("--alignment", help="With --json: which word comes from which.")] = False,
+    precision: Annotated[Wanted | None, PRECISION] = None,
     stream: Annotated[bool, typer.Option("--stream", help="Show each translation as it is written.")] = False,
     as_json: Annotated[
         bool, typer.Option("--json", help="One JSON object a line: scores, tokens, why it stopped.")
@@ -37,7 +40,7 @@ def translate(
         raise typer.BadParameter("--alignment is a part of the JSON: add --json")
     if stream and n_best > 1:
         raise typer.BadParameter("--stream shows one text as it is written: leave --n-best out")
-    inputs, ready = Inputs(text), opened(model)
+    inputs, ready = Inputs(text), opened(model, precision)
     from regard.tasks.translate import Wish
 
     with asking():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 import json
 import os
 import re
@@ -55,16 +56,23 @@ class Inputs:
                 yield line
 
 
-def opened(folder: str) -> Model:
-    """The model, with all that writing needs of its folder. Half-precision weights are computed with in float32: on a
-    CPU that is quicker, and exact enough that company changes no text."""
-    import torch
+class Wanted(enum.StrEnum):
+    """What the weights are kept in."""
 
+    FP32 = "fp32"
+    INT8 = "int8"
+
+
+PRECISION = typer.Option(help="int8 is faster, and a little less exact. [as the folder was made for, or fp32]")
+
+
+def opened(folder: str, precision: Wanted | None) -> Model:
+    """The model, prepared, with all that writing needs of its folder."""
     import regard.model
+    from regard.engine import quality
 
-    model = regard.model.load(folder)
-    if next(model.network.parameters()).dtype in (torch.float16, torch.bfloat16):
-        model.network.float()
+    made_for = quality.read(Path(folder))
+    model = regard.model.load(folder, precision=precision or (made_for[0] if made_for else Wanted.FP32))
     _ = model.tokenizer, model.habits  # what is wrong with these files is said now
     return model
 

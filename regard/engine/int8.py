@@ -15,29 +15,14 @@ from __future__ import annotations
 import warnings
 
 import torch
-from jaxtyping import Float, Int8
+from jaxtyping import Float
 from torch import Tensor, nn
 
+from regard.checkpoint.rounding import LEVELS, TINY, rounded, scales
 from regard.engine.matrix import Affine
 
-LEVELS = 127
 SIXTEEN_BIT_LEVELS = 63
 """2 · 127 · (63 + 64) fits into sixteen bits: an input is stored from 1 to 127, with its zero at 64."""
-TINY = 1e-30
-"""What a vector of zeros is divided by."""
-
-
-def scales(weight: Float[Tensor, "output input"]) -> Float[Tensor, " output"]:
-    """What one level is worth, for each output."""
-    return weight.abs().amax(dim=1).clamp_min(TINY) / LEVELS
-
-
-def quantize(
-    weight: Float[Tensor, "output input"],
-) -> tuple[Int8[Tensor, "output input"], Float[Tensor, " output"]]:
-    """The weight in levels, and what one level is worth for each output."""
-    scale = scales(weight)
-    return (weight / scale[:, None]).round().to(torch.int8), scale
 
 
 class ByInstruction(nn.Module):
@@ -47,7 +32,7 @@ class ByInstruction(nn.Module):
 
     def __init__(self, affine: Affine) -> None:
         super().__init__()
-        levels, scale = quantize(affine.weight)
+        levels, scale = rounded(affine.weight)
         self.levels = nn.Buffer(levels, persistent=False)
         self.scale = nn.Buffer(scale / LEVELS, persistent=False)
         self.register_buffer("bias", affine.bias, persistent=False)

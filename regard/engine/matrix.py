@@ -35,9 +35,10 @@ class Affine:
     @classmethod
     def of(cls, *layers: nn.Linear) -> Affine:
         """Layers that read the same input, on top of each other."""
-        biases = [bias for layer in layers if (bias := layer.bias) is not None]
-        weight = torch.cat([layer.weight for layer in layers])
-        return cls(weight.detach(), torch.cat(biases).detach() if biases else None)
+        weight = torch.cat([layer.weight.detach() for layer in layers])
+        biases: list[Tensor | None] = [layer.bias for layer in layers]
+        there = [bias.detach() for bias in biases if bias is not None]
+        return cls(weight, torch.cat(there) if there else None)
 
 
 class Plain(nn.Module):
@@ -82,3 +83,11 @@ def matrix(affine: Affine, precision: Precision) -> nn.Module:
 def matrix_of(layers: Sequence[nn.Linear], precision: Precision) -> nn.Module:
     """The quickest form of layers that read the same input, on top of each other."""
     return matrix(Affine.of(*layers), precision)
+
+
+def named(precision: Precision | str) -> Precision:
+    """A precision by its name."""
+    known = [kind.value for kind in Precision]
+    if not isinstance(precision, Precision) and precision not in known:
+        raise ValueError(f"there is no precision {precision!r}: choose one of {', '.join(known)}")
+    return Precision(precision)

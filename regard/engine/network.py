@@ -10,8 +10,10 @@ from torch import nn
 
 from regard.engine.matrix import Precision, matrix_of
 from regard.engine.parts import CrossProjection, SelfProjection, quicker
-from regard.transformer.attention import MultiHeadAttention
+from regard.transformer.attention import MultiHeadAttention, Projection
 from regard.transformer.block import Block
+from regard.transformer.feedforward import Dense, Gated
+from regard.transformer.head import LanguageModel
 
 AnyNetwork = TypeVar("AnyNetwork", bound=nn.Module)
 
@@ -31,6 +33,21 @@ def prepare(network: AnyNetwork, precision: Precision = Precision.FP32) -> AnyNe
     prepared = _sharing(network).eval()
     _replace(prepared, precision)
     return prepared
+
+
+def matrices(network: nn.Module) -> set[str]:
+    """The names of the weights that are bytes at INT8: those of attention, feed-forward layers, and the vocabulary."""
+    found: set[int] = set()
+    for part in network.modules():
+        match part:
+            case Projection():
+                found |= {id(layer.weight) for layer in (part.query, part.key, part.value)}
+            case MultiHeadAttention() | LanguageModel():
+                found.add(id(part.output.weight))
+            case Dense() | Gated():
+                found |= {id(layer.weight) for layer in part.children() if isinstance(layer, nn.Linear)}
+    names = network.named_parameters(remove_duplicate=False)
+    return {name for name, weight in names if id(weight) in found}
 
 
 def _sharing(network: AnyNetwork) -> AnyNetwork:

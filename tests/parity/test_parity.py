@@ -1,5 +1,6 @@
 """One grid: families × heads against transformers, in float64, gradients and all."""
 
+import copy
 import json
 from dataclasses import replace
 
@@ -33,6 +34,7 @@ from safetensors.torch import load_file
 from regard.checkpoint.load import load
 from regard.checkpoint.report import Fate
 from regard.checkpoint.save import save
+from regard.engine import Precision, prepare
 from regard.families.registry import FAMILIES
 from regard.transformer.config import EncoderDecoder as EncoderDecoderConfig
 from regard.transformer.network import EncoderDecoder
@@ -295,6 +297,20 @@ def marian_sines(again, model):
     for one, other in zip(again.modules(), model.modules(), strict=True):
         if hasattr(one, "create_weight"):
             one.weight.data.copy_(other.weight)
+
+
+def test_prepared_for_inference_it_says_the_same(trio):
+    """In float32 to the last digits; in bytes nearly (weights this random make the most of every rounding)."""
+    _, _, network, *_ = trio
+    plain, given = copy.deepcopy(network).float().eval(), batch(network)
+    given = replace(given, images=None if given.images is None else given.images.float())
+    with torch.no_grad():
+        expected, found = run_ours(plain, given), run_ours(prepare(plain), given)
+        nearly = run_ours(prepare(plain, Precision.INT8), given)
+    check(zip("ws", expected[1:], found[1:], strict=True), 1e-5)
+    check(((str(n), *pair) for n, pair in enumerate(zip(expected[0], found[0], strict=True))), 1e-5)
+    for one, other in zip(expected[0], nearly[0], strict=True):
+        assert torch.nn.functional.cosine_similarity(one, other, dim=-1).mean() > 0.97
 
 
 def test_saved_without_its_config_it_opens_too(trio, tmp_path):

@@ -1,0 +1,69 @@
+"""Weights as bytes: a matrix is stored in levels from -127 to 127, and beside it what one level is worth.
+
+Each output of a matrix has a scale of its own. In a file the levels stand under the matrix's own name and the scales
+under that name and `.scale`, shaped so that levels · scale is the matrix, in whatever layout the file has. Whoever
+reads the folder gets the matrix: rounding it again gives the same levels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+import torch
+from jaxtyping import Float, Int8
+from torch import Tensor
+
+from regard.checkpoint.files import CheckpointError, Stored
+
+LEVELS = 127
+SCALE = ".scale"
+TINY = 1e-30
+"""The scale of a row of zeros: anything but zero."""
+
+
+def scales(weight: Float[Tensor, "output input"]) -> Float[Tensor, " output"]:
+    """What one level is worth, for each output."""
+    return weight.abs().amax(dim=1).clamp_min(TINY) / LEVELS
+
+
+def rounded(
+    weight: Float[Tensor, "output input"],
+) -> tuple[Int8[Tensor, "output input"], Float[Tensor, " output"]]:
+    """The weight in levels, and what one level is worth for each output."""
+    scale = scales(weight)
+    return (weight / scale[:, None]).round().to(torch.int8), scale
+
+
+def narrowed(scale: Tensor) -> Tensor:
+    """A scale for every number, kept only once along each axis on which it does not change."""
+    for axis in range(scale.ndim):
+        first = scale.narrow(axis, 0, 1)
+        if bool((scale == first).all()):
+            scale = first
+    return scale.contiguous()
+
+
+def widened(stored: Mapping[str, Stored], folder: str) -> dict[str, Stored]:
+    """The tensors of a folder with those that are bytes made numbers again, as they are read."""
+    found = {name: value for name, value in stored.items() if not _scales(name, stored)}
+    for name, value in found.items():
+        scale = stored.get(name + SCALE)
+        if scale is None or value.dtype is not None:
+            continue
+        if len(scale.shape) != len(value.shape) or any(
+            one not in (1, size) for one, size in zip(scale.shape, value.shape, strict=True)
+        ):
+            raise CheckpointError(f"{folder}: the scales of {name} are {scale.shape}, its levels {value.shape}")
+        found[name] = replace(value, dtype=torch.float32, read=_reader(value, scale))
+    return found
+
+
+def _scales(name: str, stored: Mapping[str, Stored]) -> bool:
+    """Whether a tensor is the scales of another."""
+    matrix = stored.get(name.removesuffix(SCALE))
+    return name.endswith(SCALE) and matrix is not None and matrix.dtype is None
+
+
+def _reader(levels: Stored, scale: Stored) -> Callable[[], Tensor]:
+    return lambda: levels.read().float() * scale.read()

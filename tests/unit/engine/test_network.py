@@ -1,0 +1,125 @@
+"""A prepared network: what is replaced, what is shared, what it refuses. That it computes the same, parity tests."""
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from torch import nn
+from unit.generation.networks import KINDS, design, network, translates
+from unit.transformer.parts import made
+
+from regard.checkpoint.files import CheckpointError
+from regard.checkpoint.load import load
+from regard.checkpoint.rounding import rounded
+from regard.checkpoint.save import save
+from regard.engine import Precision, prepare, quality
+from regard.engine.network import matrices
+from regard.engine.quality import Loss, Probe, measure
+from regard.generation import Beam, Given, Settings, generate
+from regard.tasks import probes
+
+
+def single(kind, seed=0):
+    """A network of this kind in float32, of its own."""
+    return made(design(kind), seed).float()
+
+
+@pytest.mark.parametrize("precision", list(Precision))
+def test_the_network_itself_stays_as_it_is(precision):
+    plain = single("learned")
+    before = {name: value.clone() for name, value in plain.named_parameters()}
+    parts = [type(part) for part in plain.modules()]
+    prepare(plain, precision)
+    assert all(torch.equal(before[name], value) and value.requires_grad for name, value in plain.named_parameters())
+    assert [type(part) for part in plain.modules()] == parts
+
+
+def test_what_is_not_replaced_is_shared():
+    plain = single("learned")
+    quick = prepare(plain)
+    assert quick.embedding.tokens.weight.data_ptr() == plain.embedding.tokens.weight.data_ptr()
+    assert not any(value.requires_grad for value in quick.parameters())
+    assert not any(isinstance(part, nn.Linear) for part in quick.decoder.modules())
+
+
+def test_what_cannot_be_prepared_is_refused():
+    with pytest.raises(ValueError, match=r"from float32, found torch\.float64"):
+        prepare(network("learned"))
+    with torch.device("meta"):
+        elsewhere = nn.Linear(2, 2)
+    with pytest.raises(ValueError, match="for a CPU, and this one is on meta"):
+        prepare(elsewhere)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_folder_in_bytes_holds_levels_and_scales(kind, tmp_path):
+    plain = single(kind)
+    save(plain, tmp_path, in_bytes=matrices(plain))
+    read = dict(load(tmp_path)[0].named_parameters())
+    assert matrices(plain) & set(read)
+    for name, value in plain.named_parameters():
+        expected = value
+        if name in matrices(plain):
+            levels, scale = rounded(value.detach())
+            expected = levels.float() * scale[:, None]
+        torch.testing.assert_close(read[name], expected, rtol=1e-6, atol=0, msg=name)
+
+
+def test_a_damaged_scale_is_an_error(tmp_path):
+    plain = single("learned")
+    save(plain, tmp_path, in_bytes=matrices(plain))
+    file = tmp_path / "model.safetensors"
+    tensors = load_file(file)
+    name = next(name for name in tensors if name.endswith(".scale"))
+    save_file(tensors | {name: torch.ones(3)}, file)
+    with pytest.raises(CheckpointError, match="the scales of"):
+        load(tmp_path)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("precision", list(Precision))
+def test_every_kind_writes_prepared(kind, precision):
+    """What is written is scored by the plain network nearly as high as what it writes itself."""
+    plain = single(kind)
+    settings = Settings(end=[2], limit=6, search=Beam(size=3))
+    given = Given([3, 4], [5, 6, 7] if translates(kind) else None)
+    own = next(generate(plain, [given], settings))
+    found = next(generate(prepare(plain, precision), [given], settings))
+    close = 1e-4 if precision is Precision.FP32 else 0.3
+    assert found.hypotheses[0].score == pytest.approx(own.hypotheses[0].score, abs=close)
+
+
+class TestLoss:
+    def test_a_network_loses_nothing_to_itself(self):
+        plain = single("translating")
+        found = measure(plain, plain, probes.drawn(plain), "chance")
+        assert (found.cosine, found.agreement, found.divergence) == (pytest.approx(1), 1, pytest.approx(0, abs=1e-6))
+
+    def test_it_is_what_the_definitions_say(self):
+        one, other = single("learned"), single("learned", seed=1)
+        given = [Probe([5, 3, 8]), Probe([4, 9])]
+        found = measure(one, other, given, "two texts")
+        cosines, same, divergences = [], [], []
+        for probe in given:
+            a, b = (net(torch.tensor([probe.tokens])) for net in (one, other))
+            for i in range(len(probe.tokens)):
+                x, y = a.hidden[0, i].detach(), b.hidden[0, i].detach()
+                cosines.append((x @ y / (x.norm() * y.norm())).item())
+                p, q = (out.logits[0, i].detach().softmax(-1) for out in (a, b))
+                same.append(p.argmax() == q.argmax())
+                divergences.append((p * (p / q).log()).sum().item())
+        assert found.cosine == pytest.approx(sum(cosines) / 5, abs=1e-5)
+        assert found.agreement == pytest.approx(sum(same).item() / 5)
+        assert found.divergence == pytest.approx(sum(divergences) / 5, rel=1e-4)
+        assert found.tokens == 5
+
+    def test_it_is_kept_and_read_again(self, tmp_path):
+        loss = Loss("file.txt", 12, 0.99, 0.98, 0.001)
+        quality.write(tmp_path, Precision.INT8, loss)
+        assert quality.read(tmp_path) == (Precision.INT8, loss)
+        assert "the same likeliest token 98.0%" in str(loss)
+        assert quality.read(tmp_path / "elsewhere") is None
+
+    def test_a_damaged_file_is_an_error(self, tmp_path):
+        (tmp_path / "engine.json").write_text('{"precision": "int3"}')
+        with pytest.raises(ValueError, match=r"engine\.json"):
+            quality.read(tmp_path)
