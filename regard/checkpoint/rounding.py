@@ -22,9 +22,9 @@ TINY = 1e-30
 """The scale of a row of zeros: anything but zero."""
 
 
-def scales(weight: Float[Tensor, "output input"]) -> Float[Tensor, " output"]:
+def scales(weight: Float[Tensor, "output input"], levels: int = LEVELS) -> Float[Tensor, " output"]:
     """What one level is worth, for each output."""
-    return weight.abs().amax(dim=1).clamp_min(TINY) / LEVELS
+    return weight.abs().amax(dim=1).clamp_min(TINY) / levels
 
 
 def rounded(

@@ -94,7 +94,7 @@ def _measure(network: AnyNetwork, source: Path, target: Path, texts: Path | None
 
     rounded = regard.model.load(target, precision=Kind.INT8)
     if texts is None:
-        found, on = probes.drawn(network), "tokens drawn by chance (--measure FILE: on your texts)"
+        found, on = probes.drawn(network), "what was drawn by chance (--measure FILE: on your texts)"
     else:
         plain = regard.model.load(source)
         given = (line for _, line in islice(lines(str(texts)), probes.COUNT * 4))

@@ -7,7 +7,8 @@ that what comes out for a text does not depend on the texts beside it:
 
 There are two ways to multiply bytes, and which is quicker depends on the machine. Where it has an instruction for it
 (VNNI), `ByInstruction` uses all 127 levels. Elsewhere `BySixteenBits` is quicker by far: products of a byte and a byte
-are added in pairs within sixteen bits, which hold no more than 63 levels of input.
+are added in pairs within sixteen bits, so one of the two must make do with 63 levels. It is the weight: the numbers of
+a row of it are much alike, while an input has a few that stand out, and the rest need the levels.
 """
 
 from __future__ import annotations
@@ -21,8 +22,8 @@ from torch import Tensor, nn
 from regard.checkpoint.rounding import LEVELS, TINY, rounded, scales
 from regard.engine.matrix import Affine
 
-SIXTEEN_BIT_LEVELS = 63
-"""2 · 127 · (63 + 64) fits into sixteen bits: an input is stored from 1 to 127, with its zero at 64."""
+FEWER_LEVELS = 63
+"""2 · 63 · (127 + 128) fits into sixteen bits: an input is stored from 1 to 255, with its zero at 128."""
 
 
 class ByInstruction(nn.Module):
@@ -55,7 +56,8 @@ class BySixteenBits(nn.Module):
         zeros = torch.zeros(len(affine.weight), dtype=torch.long)
         with warnings.catch_warnings():  # torch will let go of this type one day; the kernels know no other
             warnings.simplefilter("ignore")
-            levels = torch.quantize_per_channel(affine.weight, scales(affine.weight).double(), zeros, 0, torch.qint8)
+            scale = scales(affine.weight, FEWER_LEVELS).double()
+            levels = torch.quantize_per_channel(affine.weight, scale, zeros, 0, torch.qint8)
         self.levels = torch.ops.quantized.linear_prepack(levels, None)
         self.register_buffer("bias", affine.bias, persistent=False)
 
@@ -63,7 +65,7 @@ class BySixteenBits(nn.Module):
         """x·weightᵀ + bias, in levels."""
         top = x.abs().amax(dim=-1, keepdim=True).clamp_min_(TINY)
         found = torch.ops.quantized.linear_with_input_q_dq_qweight_dq_output_fp32.default(
-            x / top, 1 / SIXTEEN_BIT_LEVELS, SIXTEEN_BIT_LEVELS + 1, self.levels
+            x / top, 1 / LEVELS, LEVELS + 1, self.levels
         )
         return found.mul_(top) if self.bias is None else torch.addcmul(self.bias, found, top)
 

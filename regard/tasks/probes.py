@@ -10,7 +10,7 @@ from torch import nn
 from regard.engine.quality import Probe
 from regard.generation.given import Given, rooms
 from regard.generation.run import generate
-from regard.generation.search import Greedy
+from regard.generation.search import Greedy, Sample
 from regard.generation.settings import Settings
 from regard.tasks.habits import Habits
 from regard.text.tokenizer import Tokenizer
@@ -29,13 +29,20 @@ def of_texts(network: nn.Module, tokenizer: Tokenizer, habits: Habits, texts: It
 
 
 def drawn(network: nn.Module, seed: int = 0) -> list[Probe]:
-    """Tokens by chance: for a network without texts. Empty where it reads something else."""
+    """What can be measured on without texts: what a decoder writes by itself, for others tokens by chance.
+
+    Empty where a network reads something else.
+    """
     if not isinstance(network, EncoderOnly | DecoderOnly | TwoStream | EncoderDecoder):
         return []
     embedding = network.source if isinstance(network, EncoderDecoder) else network.embedding
     if not isinstance(embedding.tokens, Tokens):
         return []
     draw, vocabulary = random.Random(seed), len(embedding.tokens.weight)
+    if isinstance(network, DecoderOnly):
+        begun = [Given([draw.randrange(vocabulary)]) for _ in range(COUNT)]
+        results = generate(network, begun, Settings(search=Sample(seed=seed), end=(), limit=LONGEST))
+        return [Probe([*given.prompt, *result.tokens]) for given, result in zip(begun, results, strict=True)]
     rows = [[draw.randrange(vocabulary) for _ in range(draw.randint(4, LONGEST))] for _ in range(COUNT)]
     return _probes(network, rows, 0, ())
 

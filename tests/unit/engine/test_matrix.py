@@ -22,11 +22,12 @@ def affine(outputs=11, inputs=7, bias=True, seed=0):
 
 
 def defined(one, x, levels):
-    """Each vector in levels of its own largest number, each output in levels of its own, added up exactly."""
-    weight, scale = rounded(one.weight)
+    """Each vector in 127 levels of its own largest number, each output in levels of its own, added up exactly."""
+    scale = scales(one.weight, levels).double()
+    weight = (one.weight.double() / scale[:, None]).round()
     top = x.abs().amax(dim=-1, keepdim=True).clamp_min(1e-30)
-    whole = (x / top * levels).round().double() @ weight.double().T
-    return whole * (top.double() / levels) * scale.double() + (0 if one.bias is None else one.bias.double())
+    whole = (x / top * 127).round().double() @ weight.T
+    return whole * (top.double() / 127) * scale + (0 if one.bias is None else one.bias.double())
 
 
 @pytest.mark.parametrize("bias", [True, False])
@@ -52,10 +53,10 @@ class TestBytes:
         torch.testing.assert_close(kind(one)(x).double(), defined(one, x, levels), rtol=1e-5, atol=1e-5)
 
     def test_the_largest_numbers_do_not_overflow(self, kind, levels):
-        """Sixteen bits would not hold two products of 127 and 127: all at their largest, of either sign."""
-        for sign in (1.0, -1.0):
-            one, x = Affine(torch.full((16, 256), sign), None), torch.ones(3, 256)
-            torch.testing.assert_close(kind(one)(x), torch.full((3, 16), 256 * sign), rtol=1e-5, atol=0)
+        """Sixteen bits would not hold two products of 127 and 255: all at their largest, of either sign."""
+        for sign, other in ((1.0, 1.0), (-1.0, 1.0), (1.0, -1.0), (-1.0, -1.0)):
+            one, x = Affine(torch.full((16, 256), sign), None), torch.full((3, 256), other)
+            torch.testing.assert_close(kind(one)(x), torch.full((3, 16), 256 * sign * other), rtol=1e-5, atol=0)
 
     @given(st.integers(1, 40), st.integers(0, 1000), st.floats(1e-6, 1e6))
     @settings(max_examples=30)
