@@ -14,6 +14,7 @@ from regard.checkpoint.files import CONFIG, CheckpointError, read_json, replacin
 from regard.checkpoint.load import NATIVE
 from regard.checkpoint.report import Report
 from regard.checkpoint.save import save
+from regard.data.batches import Batches
 from regard.text.tokenizer import Tokenizer
 from regard.training import average, recipe, state
 from regard.training.aim import objective_of, start_of
@@ -42,6 +43,8 @@ class Trained:
     labels: tuple[str, ...]
     start: int
     report: Report | None
+    valid: Batches | None
+    """The validation data as the network reads it."""
 
     def write(self, folder: Path) -> None:
         """Write a model folder, which `regard.load` opens."""
@@ -119,7 +122,15 @@ def assemble(
         talk.say(line)
     objective = objective_of(chosen.objective, tokenizer, start, len(tokenizer.target))
     network.to(plan.device)
-    trained = Trained(recipe=chosen, network=network, tokenizer=tokenizer, labels=labels, start=start, report=report)
+    trained = Trained(
+        recipe=chosen,
+        network=network,
+        tokenizer=tokenizer,
+        labels=labels,
+        start=start,
+        report=report,
+        valid=data.valid,
+    )
 
     def evaluate() -> Mapping[str, float]:
         assert data.valid is not None
