@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ from regard.checkpoint.report import Report
 from regard.checkpoint.save import save
 from regard.data.batches import Batches
 from regard.text.tokenizer import Tokenizer
-from regard.training import average, recipe, state
+from regard.training import average, recipe, state, tensorboard
 from regard.training.aim import objective_of, start_of
 from regard.training.build import Known, longest, network_of, width
 from regard.training.folder import Folder
@@ -88,6 +88,8 @@ def train(
     chosen = what if isinstance(what, Recipe) else recipe.read(what, overrides)
     place = Folder(folder or chosen.folder or default_folder(what))
     _check_empty(place, resume)
+    if chosen.training.tensorboard:
+        tensorboard.writer()  # before hours of work: is it installed?
     with _threads(chosen.training.threads):
         place.open()
         talk = report or reporter(place)
@@ -95,9 +97,10 @@ def train(
         loop = assemble(chosen, place, talk, measure, sample)
         if resume:
             _go_on(loop, place, talk.say)
-        if not loop.progress.finished:
-            loop.run()
-        best = _finish(loop)
+        with tensorboard.following(place) if chosen.training.tensorboard else nullcontext():
+            if not loop.progress.finished:
+                loop.run()
+            best = _finish(loop)
     talk.say(f"done: the best network ({best}) is in {place.best}")
     return place.best
 

@@ -78,6 +78,9 @@ class Training(Part):
     threads: Count | None = None
     """How many threads torch uses. Left out: as many as it chooses. Another number gives other last digits."""
 
+    tensorboard: bool = False
+    """Write the metrics for TensorBoard too, to the folder `tensorboard` of the run. Needs `regard[tensorboard]`."""
+
     def better(self, new: float, old: float | None) -> bool:
         """Whether a value of the measure `best` beats another."""
         if math.isnan(new):
