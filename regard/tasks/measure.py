@@ -28,7 +28,7 @@ WORDS = ("loss", "perplexity", "accuracy")
 MEASURES: Mapping[str, tuple[str, ...]] = {
     "translate": (*WORDS, "bleu", "chrf"),
     "summarize": (*WORDS, "bleu", "chrf"),
-    "generate": WORDS,
+    "generate": (*WORDS, "word_perplexity"),
     "fill": WORDS,
     "classify": ("loss", "accuracy", "macro_f1"),
     "tag": ("loss", "accuracy", "precision", "recall", "f1"),

@@ -137,7 +137,7 @@ def assemble(
 
     def evaluate() -> Mapping[str, float]:
         assert data.valid is not None
-        found = validate(network, objective, data.valid, plan.device)
+        found = validate(network, objective, data.valid, plan.device, data.words)
         found |= measure(trained) if measure else {}
         for line in sample(trained) if sample else ():
             talk.say(line)

@@ -15,7 +15,7 @@ Count = Annotated[int, Field(ge=1)]
 
 FOREVER = 10**9
 """Updates that no run reaches: what is expected while nothing is known."""
-LOWER_IS_BETTER = ("loss", "perplexity")
+LOWER_IS_BETTER = ("loss", "perplexity", "word_perplexity")
 """Of all other measures, more is better."""
 
 
