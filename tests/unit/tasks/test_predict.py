@@ -78,10 +78,10 @@ def test_the_best_span_by_trying_all_of_them(rows):
     assert scores[first, 0] + scores[last, 1] == score
 
 
-def rows_of(context, *windows):
+def rows_of(context, *windows, first=(CLS, CLS)):
     """A row for each window of words, behind the classification token and a question."""
     places = [(start := context.index(word), start + len(word)) for word in context.split()]
-    tokens = [[CLS, 2, *(10 + word for word in window)] for window in windows]
+    tokens = [[begin, 2, *(10 + word for word in window)] for begin, window in zip(first, windows, strict=True)]
     return batch(
         tokens=ids(*tokens),
         begins=ids(*([0, 0, *(places[word][0] for word in window)] for window in windows)),
@@ -90,13 +90,14 @@ def rows_of(context, *windows):
     )
 
 
-def test_answers_from_the_window_with_the_highest_score():
+@pytest.mark.parametrize("turn", [1, -1])
+def test_answers_from_the_window_with_the_highest_score(turn):
     context = "one two three four five"
     table = torch.zeros(15, 2)
     table[12, 0], table[13, 1] = 3.0, 2.0  # three … four
     table[10, 0] = 4.0  # one, which is not in the window of "four"
     table[CLS], table[2] = 9.0, 8.0  # neither is part of the context
-    rows = rows_of(context, [0, 1, 2], [1, 2, 3, 4])
+    rows = rows_of(context, *[[0, 1, 2], [1, 2, 3, 4]][::turn])
     assert predict.answers(Says(table.tolist()), [rows], [question(context, "two")], CLS) == {0: "three four"}
 
 
@@ -109,3 +110,14 @@ def test_no_answer_where_it_has_the_higher_score_in_every_window(nothing, expect
     rows = rows_of(context, [0, 1, 2], [1, 2, 3, 4])
     asked = [question(context), question("another", "another")]
     assert predict.answers(Says(table.tolist()), [rows], asked, CLS) == {0: expected}
+
+
+@pytest.mark.parametrize("first", [(CLS, 3), (3, CLS)])
+def test_one_window_that_has_no_answer_does_not_decide(first):
+    """Where there is no classification token, a row's first token stands for "no answer"."""
+    context = "one two three four five"
+    table = torch.zeros(15, 2)
+    table[12, 0], table[13, 1] = 3.0, 2.0
+    table[CLS], table[3] = 9.0, 1.0
+    rows = rows_of(context, [0, 1, 2], [1, 2, 3, 4], first=first)
+    assert predict.answers(Says(table.tolist()), [rows], [question(context)], None) == {0: "three four"}

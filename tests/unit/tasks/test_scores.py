@@ -127,6 +127,7 @@ def test_the_true_answer_that_fits_best_counts():
     truth = [["Denver", "Denver Broncos", "the Broncos"], []]
     assert scores.of_answers(truth, ["broncos", "no"]) == {"exact": 0.5, "f1": 0.5}
     assert scores.of_answers([["the"]], [""]) == {"exact": 1, "f1": 1}  # nothing is left of it, as in the script
+    assert scores.of_answers([["the", "cat"]], [""]) == {"exact": 0, "f1": 0}  # and something of the other
 
 
 @given(*2 * [st.text(alphabet="aAthe nx.,'é1\t", max_size=20)])
