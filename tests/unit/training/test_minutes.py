@@ -2,10 +2,13 @@
 
 import pytest
 from unit.training.looping import Fixed, loop, pairs
+from unit.training.tiny import write_recipe
 
 from regard.training import loop as looping
 from regard.training import state
 from regard.training.folder import read_metrics
+from regard.training.outlook import outlook
+from regard.training.recipe import read
 from regard.training.schedule import Cosine, Linear
 
 SECOND = 1 / 60
@@ -92,3 +95,12 @@ def test_what_is_left_is_said(timed):
     run.run()
     assert run.reporter.said[0] == "training: step 0 of as many as time allows"
     assert run.plan.expected(4, 4.0) == 10
+
+
+def test_a_dry_run_says_what_ends_it(tmp_path):
+    path = write_recipe(tmp_path)
+    assert "24 updates of 2 × 96 tokens at most, in at most 1.5 minutes;" in outlook(
+        read(path, ["training.minutes=1.5"])
+    )
+    path.write_text(path.read_text().replace("steps = 24\n", "minutes = 2\n"))
+    assert "as many as 2 minutes allow; evaluated every 8, saved every 4" in outlook(read(path))
