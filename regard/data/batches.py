@@ -155,6 +155,11 @@ class Batches:
         columns = {name: _ids(column, rows, pieces) for name, column in self.corpus.columns.items()}
         return Batch(columns, rows, epoch, step)
 
+    def of(self, rows: Numbers) -> Batch:
+        """These rows of the corpus as a batch of their own, whole."""
+        columns = {name: _ids(column, rows, None) for name, column in self.corpus.columns.items()}
+        return Batch(columns, rows, 0, 0)
+
     def epoch(self, epoch: int, start: int = 0) -> Iterator[Batch]:
         """The batches of one epoch, from a step on."""
         steps = self.steps(epoch)

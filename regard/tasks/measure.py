@@ -1,27 +1,150 @@
-"""How well a network does its task while it is trained: BLEU and chrF of translations, and a few of them to look at."""
+"""How well a network does its task while it is trained, in the task's own measures, and a few outputs to look at."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
+from typing import Any
 
-from regard.data.example import Pair
-from regard.tasks import habits
+import numpy as np
+
+from regard.data.batches import Batch, Batches
+from regard.data.encoders.base import ORIGIN
+from regard.data.example import Labelled, Pair, Question, Tagged
+from regard.data.formats import Scheme
+from regard.data.tags import OUTSIDE, recognise
+from regard.tasks import habits, predict, scores
 from regard.tasks.translate import Translator, Wish
 from regard.training.prepare import source_of
 from regard.training.run import Trained
 
 MEASURED, SHOWN = 500, 3
-"""How many texts of the validation data are translated at each evaluation, and how many of them are shown."""
+"""How many texts of the validation data are translated at each evaluation, and how many examples are shown."""
 SPARE = 8
 """How many tokens more than the longest that is expected may be written."""
 
+WORDS = ("loss", "perplexity", "accuracy")
+MEASURES: Mapping[str, tuple[str, ...]] = {
+    "translate": (*WORDS, "bleu", "chrf"),
+    "summarize": (*WORDS, "bleu", "chrf"),
+    "generate": (*WORDS, "word_perplexity"),
+    "fill": WORDS,
+    "classify": ("loss", "accuracy", "macro_f1"),
+    "tag": ("loss", "accuracy", "precision", "recall", "f1"),
+    "answer": ("loss", "accuracy", "exact", "f1"),
+}
+"""What is measured on the validation data of each task, by any of which the best network may be known."""
 
-def measure(trained: Trained) -> Mapping[str, float]:
+Measures = Mapping[str, float]
+
+
+def measure(trained: Trained) -> Measures:
     """The task's own measures on the validation data; nothing where the loss says it all."""
-    if trained.recipe.task not in ("translate", "summarize"):
+    match trained.recipe.task:
+        case "translate" | "summarize":
+            return _of_translations(trained)
+        case "classify":
+            told = _labels(trained, _valid(trained))
+            return scores.of_labels([true for _, true, _ in told], [said for _, _, said in told])
+        case "tag":
+            return _of_tags(trained)
+        case "answer":
+            asked = _answers(trained, _valid(trained), None)
+            truth = [[answer.text for answer in question.answers] for question, _ in asked]
+            return scores.of_answers(truth, [said for _, said in asked])
+    return {}
+
+
+def sample(trained: Trained) -> Sequence[str]:
+    """A few outputs for a person to look at: what was given, what was expected, what came."""
+    match trained.recipe.task:
+        case "translate" | "summarize":
+            pairs = _pairs(trained, SHOWN)
+            shown = [(pair.source, pair.target) for pair in pairs]
+            said = _translated(trained, pairs)
+        case "classify":
+            told = _labels(trained, [_first(trained)])
+            shown, said = [(text, true) for text, true, _ in told], [one for _, _, one in told]
+        case "tag":
+            tagged = _tags(trained, [_first(trained)], SHOWN)
+            shown = [(" ".join(one.words), _named(one.words, one.tags)) for one, _ in tagged]
+            said = [_named(one.words, tags) for one, tags in tagged]
+        case "answer":
+            asked = _answers(trained, [_first(trained)], SHOWN)
+            shown = [(one.question, " | ".join(answer.text for answer in one.answers)) for one, _ in asked]
+            said = [text for _, text in asked]
+        case _:
+            return []
+    return [
+        f"  {given}\n    expected {expected}\n    written  {text}"
+        for (given, expected), text in zip(shown, said, strict=True)
+    ]
+
+
+# -- labels, tags, answers
+
+
+def _valid(trained: Trained) -> Batches:
+    assert trained.valid is not None, "nothing is measured without validation data"
+    return trained.valid
+
+
+def _first(trained: Trained) -> Batch:
+    """The rows of the first few examples."""
+    valid = _valid(trained)
+    if ORIGIN not in valid.corpus.columns:
+        return valid.of(np.arange(min(SHOWN, len(valid.corpus))))
+    return valid.of(np.flatnonzero(valid.corpus.columns[ORIGIN].values < SHOWN))
+
+
+def _read(trained: Trained, count: int | None) -> list[Any]:
+    return list(islice(source_of(trained.recipe, trained.recipe.data.valid).read(), count))
+
+
+def _labels(trained: Trained, batches: Batches | list[Batch]) -> list[tuple[str, str, str]]:
+    """Text, true label and what the network says, of the examples in these batches."""
+    said = predict.labels(trained.network, batches, trained.recipe.training.device)
+    examples: list[Labelled] = _read(trained, max(said) + 1)
+    return [(examples[n].text, str(examples[n].label), trained.labels[said[n]]) for n in sorted(said)]
+
+
+def _tags(trained: Trained, batches: Batches | list[Batch], count: int | None) -> list[tuple[Tagged, list[str]]]:
+    """Sentences, and the tags that the network gives to their words."""
+    said = predict.tags(trained.network, batches, trained.recipe.training.device)
+    told: list[tuple[Tagged, list[str]]] = []
+    for number, example in enumerate(_read(trained, count)):
+        known = said.get(number, {})
+        words = range(len(example.words))
+        told.append((example, [trained.labels[known[word]] if word in known else OUTSIDE for word in words]))
+    return told
+
+
+def _of_tags(trained: Trained) -> Measures:
+    """The F1 of entities; tags that mark none (parts of speech) have an accuracy, which is measured with the loss."""
+    if recognise([trained.labels]) is Scheme.PLAIN:
         return {}
+    tagged = _tags(trained, _valid(trained), None)
+    return scores.of_entities((one.tags for one, _ in tagged), (tags for _, tags in tagged))
+
+
+def _named(words: Sequence[str], tags: Sequence[str]) -> str:
+    """The words that have a tag, with it."""
+    return "  ".join(f"{word}/{tag}" for word, tag in zip(words, tags, strict=True) if tag != OUTSIDE)
+
+
+def _answers(trained: Trained, batches: Batches | list[Batch], count: int | None) -> list[tuple[Question, str]]:
+    """Questions, and what the network answers."""
+    questions: list[Question] = _read(trained, count)
+    classify = trained.tokenizer.special.classify
+    said = predict.answers(trained.network, batches, questions, classify, trained.recipe.training.device)
+    return [(question, said[number]) for number, question in enumerate(questions)]
+
+
+# -- translations
+
+
+def _of_translations(trained: Trained) -> Measures:
     import sacrebleu
 
     pairs = _pairs(trained, MEASURED)
@@ -33,21 +156,8 @@ def measure(trained: Trained) -> Mapping[str, float]:
     }
 
 
-def sample(trained: Trained) -> Sequence[str]:
-    """A few outputs for a person to look at: what was given, what was expected, what came."""
-    if trained.recipe.task not in ("translate", "summarize"):
-        return []
-    pairs = _pairs(trained, SHOWN)
-    said = _translated(trained, pairs)
-    return [
-        f"  {pair.source}\n    expected {pair.target}\n    written  {text}"
-        for pair, text in zip(pairs, said, strict=True)
-    ]
-
-
 def _pairs(trained: Trained, count: int) -> list[Pair]:
-    examples = source_of(trained.recipe, trained.recipe.data.valid).read()
-    return [example for example in islice(examples, count) if isinstance(example, Pair)]
+    return _read(trained, count)
 
 
 def _translated(trained: Trained, pairs: Sequence[Pair]) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -10,10 +11,10 @@ from typing import Any
 from regard.data.doctor.examination import quick
 from regard.data.doctor.finding import Finding, Severity
 from regard.data.doctor.reading import Split
-from regard.tasks.measure import measure, sample
+from regard.tasks.measure import MEASURES, measure, sample
 from regard.training import run
 from regard.training.prepare import source_of
-from regard.training.recipe import Recipe, read
+from regard.training.recipe import Recipe, RecipeError, read
 
 
 def train(
@@ -32,10 +33,20 @@ def train(
     stopped goes on from its last state, and gives bit for bit what it would have given without the stop.
     """
     chosen = recipe if isinstance(recipe, Recipe) else read(recipe, changes)
+    check_best(chosen)
     if not resume:
         examine(chosen)
     place = folder or chosen.folder or run.default_folder(recipe)
     return run.train(chosen, folder=place, resume=resume, measure=measure, sample=sample)
+
+
+def check_best(recipe: Recipe) -> None:
+    """A measure that nobody takes is told now, not at the first evaluation."""
+    known, best = MEASURES[recipe.task], recipe.training.best
+    if best not in known:
+        near = difflib.get_close_matches(best, known, 1)
+        hint = f" (did you mean {near[0]!r}?)" if near else ""
+        raise RecipeError(f"training.best: task {recipe.task!r} is measured by {', '.join(known)}, not {best!r}{hint}")
 
 
 def examine(recipe: Recipe) -> None:

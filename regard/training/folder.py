@@ -5,6 +5,7 @@ metrics.jsonl    a line for every few updates, and one for every evaluation; no 
 log.txt          what was said, and when
 checkpoints/     states that a stopped run goes on from
 best/            the best network so far: a model folder, which `regard.load` opens
+tensorboard/     the metrics for TensorBoard, where the recipe asks for them
 """
 
 from __future__ import annotations
@@ -31,6 +32,8 @@ class Folder:
         self.states = self.place / "checkpoints"
         self.best = self.place / "best"
         self.cache = self.place / "cache"
+        self.added: Callable[[Mapping[str, Any]], None] | None = None
+        """Is told of each line of metrics."""
 
     def open(self) -> None:
         """Make the folder, and mend what a sudden end may have left."""
@@ -47,6 +50,8 @@ class Folder:
         """A line of metrics."""
         with self.metrics.open("a", encoding="utf-8") as file:
             file.write(json.dumps(values) + "\n")
+        if self.added is not None:
+            self.added(values)
 
     def measured(self) -> int:
         """How long metrics.jsonl is, when all of it is on the disk."""

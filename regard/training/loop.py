@@ -10,6 +10,7 @@ One update:
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
@@ -63,6 +64,8 @@ class Loop:
         trained = self.optimizers.parameters
         self.ema = {name: value.detach().clone() for name, value in trained.items()} if self.plan.ema else {}
         self.saved_at = -1
+        self.began = time.monotonic()
+        self.height = 0.0
 
     # -- the way through
 
@@ -73,6 +76,7 @@ class Loop:
         """
         stream = self.batches.at(self.progress.epoch, self.progress.batch)
         self.reporter.begin(self.progress.step, self.plan.steps)
+        self.began = time.monotonic() - self.progress.seconds
         try:
             with asked_to_stop() as asked:
                 while not self.progress.finished:
@@ -95,10 +99,11 @@ class Loop:
         """One update, and whatever is due after it."""
         now, plan = self.progress, self.plan
         loss, count, norm = self.update(stream)
-        last = now.step >= plan.steps
+        self._look_at_the_clock()
+        last = plan.ended(now.step, now.seconds)
         if now.step % plan.report_every == 0 or last:
             self._report(norm)
-        self.reporter.update(now.step, loss, count)
+        self.reporter.update(now.step, plan.expected(now.step, now.seconds), loss, count)
         if now.step % plan.evaluate_every == 0 or last:
             self._evaluate()
         now.finished = last or (plan.patience is not None and now.waited >= plan.patience)
@@ -122,8 +127,10 @@ class Loop:
             raise watch.DivergenceError(self._diverged(used))
         if self.plan.clip:
             torch.nn.utils.clip_grads_with_norm_(self.optimizers.parameters.values(), self.plan.clip, norm)
+        steps = self.plan.expected(now.step, now.seconds)
         now.step += 1
-        self.optimizers.step(factor(self.plan.schedule, now.step, self.plan.steps, self.model_dim))
+        self.height = factor(self.plan.schedule, now.step, steps, self.model_dim)
+        self.optimizers.step(self.height)
         self._follow()
         now.epoch, now.batch = used[-1].epoch, used[-1].step + 1
         now.loss, now.count = now.loss + total, now.count + count
@@ -134,6 +141,10 @@ class Loop:
                 f"is in {part}. {self._last_good()} A smaller rate or a longer warm-up may help"
             )
         return total / max(1, count), count, float(norm)
+
+    def _look_at_the_clock(self) -> None:
+        if self.plan.minutes is not None:
+            self.progress.seconds = time.monotonic() - self.began
 
     def _loss(self, batch: Batch) -> Any:
         torch.manual_seed(state.seed_of(self.seed, batch.epoch, batch.step))
@@ -167,7 +178,7 @@ class Loop:
 
     def _report(self, norm: float) -> None:
         now = self.progress
-        rate = self.plan.optimizer.rate * factor(self.plan.schedule, now.step, self.plan.steps, self.model_dim)
+        rate = self.plan.optimizer.rate * self.height
         mean = now.loss / max(1, now.count)
         self.folder.add({"step": now.step, "epoch": now.epoch, "loss": mean, "rate": rate, "gradient": norm})
         now.loss, now.count = 0.0, 0
@@ -213,6 +224,7 @@ class Loop:
         """Write the state, and remove those that are needed no more."""
         now = self.progress
         now.metrics = self.folder.measured()
+        self._look_at_the_clock()
         tensors = {f"parameter/{name}": value for name, value in self.network.named_parameters()}
         tensors |= {f"optimizer/{name}": value for name, value in self.optimizers.state().items()}
         tensors |= {f"ema/{name}": value for name, value in self.ema.items()}

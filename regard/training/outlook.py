@@ -9,6 +9,7 @@ from regard.training import recipe
 from regard.training.build import Known, design_of, width
 from regard.training.optimizer import Adafactor, AdamW, Muon
 from regard.training.recipe import Load, NewTokenizer, OldTokenizer, Recipe
+from regard.training.settings import Training
 from regard.transformer import config
 from regard.transformer.describe import count
 
@@ -27,10 +28,19 @@ def outlook(chosen: Recipe) -> str:
         f"parameters    {parameters:,}" + (" at most" if isinstance(chosen.tokenizer, NewTokenizer) else ""),
         f"memory        about {size(fixed + moving)}: {size(fixed)} for parameters, gradients and optimizer,",
         f"              up to {size(moving)} for a batch of {plan.tokens:,} tokens",
-        f"steps         {plan.steps:,} updates of {plan.accumulate} × {plan.tokens:,} tokens at most; evaluated "
-        f"{-(-plan.steps // plan.evaluate_every)} times, saved {-(-plan.steps // plan.save_every)} times",
+        f"steps         {_steps(plan)}",
     ]
     return recipe.written(chosen) + "\n" + "\n".join(f"# {line}" for line in lines) + "\n"
+
+
+def _steps(plan: Training) -> str:
+    each = f"updates of {plan.accumulate} × {plan.tokens:,} tokens at most"
+    limit = "" if plan.minutes is None else f", in at most {plan.minutes:g} minutes"
+    if plan.steps is None:
+        every = f"evaluated every {plan.evaluate_every:,}, saved every {plan.save_every:,}"
+        return f"{each}, as many as {plan.minutes:g} minutes allow; {every}"
+    times = f"evaluated {-(-plan.steps // plan.evaluate_every)} times, saved {-(-plan.steps // plan.save_every)} times"
+    return f"{plan.steps:,} {each}{limit}; {times}"
 
 
 def memory(chosen: Recipe, design: config.Network) -> tuple[int, int]:

@@ -26,6 +26,7 @@ from regard.text import kinds
 from regard.text import load as loading
 from regard.text import train as learning
 from regard.text.tokenizer import Tokenizer
+from regard.training import words
 from regard.training.recipe import Data, NewTokenizer, OldTokenizer, Recipe
 
 PIECE = 512
@@ -38,6 +39,8 @@ class Prepared:
 
     train: Batches
     valid: Batches | None
+    words: int | None
+    """How many words the validation data has, where words are to be said; it makes perplexities comparable."""
     told: tuple[str, ...]
     """What a person should know of the data: how much there is, and what was cut."""
 
@@ -79,7 +82,14 @@ def prepare(recipe: Recipe, tokenizer: Tokenizer, labels: tuple[str, ...], room:
         measured = encode(source_of(recipe, recipe.data.valid), encoder, cache / "valid")
         told.append(f"validation data: {measured.report()}")
         valid = Batches(measured, arrangement, seed=0)
-    return Prepared(_batches(train, arrangement, recipe.seed), valid, tuple(told))
+    return Prepared(_batches(train, arrangement, recipe.seed), valid, _words(recipe, tokenizer), tuple(told))
+
+
+def _words(recipe: Recipe, tokenizer: Tokenizer) -> int | None:
+    if recipe.task != "generate" or not recipe.data.valid:
+        return None
+    documents = (example for example in source_of(recipe, recipe.data.valid).read() if isinstance(example, Plain))
+    return words.count(documents, tokenizer)
 
 
 def _batches(corpus: Corpus, arrangement: ByLength | Packed, seed: int) -> Batches:

@@ -14,11 +14,11 @@ from regard.training.folder import Folder
 class Reporter(Protocol):
     """Is told what happens."""
 
-    def begin(self, step: int, steps: int) -> None:
-        """The run goes on after `step` of `steps`."""
+    def begin(self, step: int, steps: int | None) -> None:
+        """The run goes on after `step` of `steps`, or of as many as time allows."""
 
-    def update(self, step: int, loss: float, count: int) -> None:
-        """An update is done: the loss of each token, and how many there were."""
+    def update(self, step: int, steps: int, loss: float, count: int) -> None:
+        """An update is done, of so many that are expected: the loss of each token, and how many there were."""
 
     def evaluated(self, about: Mapping[str, Any], found: Mapping[str, float]) -> None:
         """The network was measured."""
@@ -37,16 +37,17 @@ class Lines:
         self.folder, self.seconds = folder, seconds
         self.steps = 0
 
-    def begin(self, step: int, steps: int) -> None:
+    def begin(self, step: int, steps: int | None) -> None:
         """Start the clock."""
-        self.steps, self.first = steps, step
+        self.steps, self.first = steps or 0, step
         self.started = self.told = time.monotonic()
         self.loss = 0.0
         self.count = self.counted = 0
-        self.say(f"training: step {step} of {steps}")
+        self.say(f"training: step {step} of {'as many as time allows' if steps is None else steps}")
 
-    def update(self, step: int, loss: float, count: int) -> None:
+    def update(self, step: int, steps: int, loss: float, count: int) -> None:
         """Add up; say something if it is time to."""
+        self.steps = steps
         self.loss, self.count, self.counted = self.loss + loss * count, self.count + count, self.counted + count
         if time.monotonic() - self.told >= self.seconds:
             self.say(self.line(step))
@@ -84,7 +85,7 @@ class Lines:
 class Bar(Lines):
     """A bar at the bottom of the terminal; what is said scrolls by above it."""
 
-    def begin(self, step: int, steps: int) -> None:
+    def begin(self, step: int, steps: int | None) -> None:
         """Draw the bar."""
         from rich.console import Console
         from rich.progress import BarColumn, Progress, TextColumn
@@ -95,10 +96,11 @@ class Bar(Lines):
         self.task = self.bar.add_task("", total=steps, completed=step)
         super().begin(step, steps)
 
-    def update(self, step: int, loss: float, count: int) -> None:
+    def update(self, step: int, steps: int, loss: float, count: int) -> None:
         """Move the bar; the log gets a line now and then."""
+        self.steps = steps
         self.loss, self.count, self.counted = self.loss + loss * count, self.count + count, self.counted + count
-        self.bar.update(self.task, completed=step, description=self.line(step))
+        self.bar.update(self.task, completed=step, total=steps, description=self.line(step))
         if time.monotonic() - self.told >= self.seconds:
             if self.folder is not None:
                 self.folder.say(self.line(step))

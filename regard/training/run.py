@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,8 +14,9 @@ from regard.checkpoint.files import CONFIG, CheckpointError, read_json, replacin
 from regard.checkpoint.load import NATIVE
 from regard.checkpoint.report import Report
 from regard.checkpoint.save import save
+from regard.data.batches import Batches
 from regard.text.tokenizer import Tokenizer
-from regard.training import average, recipe, state
+from regard.training import average, recipe, state, tensorboard
 from regard.training.aim import objective_of, start_of
 from regard.training.build import Known, longest, network_of, width
 from regard.training.folder import Folder
@@ -42,6 +43,8 @@ class Trained:
     labels: tuple[str, ...]
     start: int
     report: Report | None
+    valid: Batches | None
+    """The validation data as the network reads it."""
 
     def write(self, folder: Path) -> None:
         """Write a model folder, which `regard.load` opens."""
@@ -85,6 +88,8 @@ def train(
     chosen = what if isinstance(what, Recipe) else recipe.read(what, overrides)
     place = Folder(folder or chosen.folder or default_folder(what))
     _check_empty(place, resume)
+    if chosen.training.tensorboard:
+        tensorboard.writer()  # before hours of work: is it installed?
     with _threads(chosen.training.threads):
         place.open()
         talk = report or reporter(place)
@@ -92,9 +97,10 @@ def train(
         loop = assemble(chosen, place, talk, measure, sample)
         if resume:
             _go_on(loop, place, talk.say)
-        if not loop.progress.finished:
-            loop.run()
-        best = _finish(loop)
+        with tensorboard.following(place) if chosen.training.tensorboard else nullcontext():
+            if not loop.progress.finished:
+                loop.run()
+            best = _finish(loop)
     talk.say(f"done: the best network ({best}) is in {place.best}")
     return place.best
 
@@ -119,11 +125,19 @@ def assemble(
         talk.say(line)
     objective = objective_of(chosen.objective, tokenizer, start, len(tokenizer.target))
     network.to(plan.device)
-    trained = Trained(recipe=chosen, network=network, tokenizer=tokenizer, labels=labels, start=start, report=report)
+    trained = Trained(
+        recipe=chosen,
+        network=network,
+        tokenizer=tokenizer,
+        labels=labels,
+        start=start,
+        report=report,
+        valid=data.valid,
+    )
 
     def evaluate() -> Mapping[str, float]:
         assert data.valid is not None
-        found = validate(network, objective, data.valid, plan.device)
+        found = validate(network, objective, data.valid, plan.device, data.words)
         found |= measure(trained) if measure else {}
         for line in sample(trained) if sample else ():
             talk.say(line)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from regard.training.optimizer import AdamW, Optimizer
 from regard.training.part import Part
@@ -13,7 +13,9 @@ from regard.training.schedule import InverseRoot, Schedule
 
 Count = Annotated[int, Field(ge=1)]
 
-LOWER_IS_BETTER = ("loss", "perplexity")
+FOREVER = 10**9
+"""Updates that no run reaches: what is expected while nothing is known."""
+LOWER_IS_BETTER = ("loss", "perplexity", "word_perplexity")
 """Of all other measures, more is better."""
 
 
@@ -37,8 +39,10 @@ Average = Annotated[Last | Best, Field(discriminator="kind")]
 class Training(Part):
     """How a network is trained."""
 
-    steps: Count
-    """Updates of the parameters."""
+    steps: Count | None = None
+    """Updates of the parameters. Left out: as many as `minutes` allow."""
+    minutes: Annotated[float, Field(gt=0)] | None = None
+    """End after so much time in the loop, whatever step it is; the schedule ends there too. Two such runs differ."""
     tokens: Count = 4096
     """The most tokens of a batch, on each side."""
     accumulate: Count = 1
@@ -77,6 +81,27 @@ class Training(Part):
     """Where to compute: cpu, cuda, cuda:1, mps."""
     threads: Count | None = None
     """How many threads torch uses. Left out: as many as it chooses. Another number gives other last digits."""
+
+    tensorboard: bool = False
+    """Write the metrics for TensorBoard too, to the folder `tensorboard` of the run. Needs `regard[tensorboard]`."""
+
+    @model_validator(mode="after")
+    def _ending(self) -> Training:
+        if self.steps is None and self.minutes is None:
+            raise ValueError("nothing says when to end: give steps = 8000 (updates of the parameters), or minutes = 60")
+        return self
+
+    def ended(self, step: int, seconds: float) -> bool:
+        """Whether a run is at its end after so many updates, and so much time."""
+        out_of_time = self.minutes is not None and seconds >= 60 * self.minutes
+        return out_of_time or (self.steps is not None and step >= self.steps)
+
+    def expected(self, step: int, seconds: float) -> int:
+        """How many updates there will be in all: as many as are said, or as time allows at the speed so far."""
+        said = FOREVER if self.steps is None else self.steps
+        if self.minutes is None or not step or not seconds:
+            return said
+        return min(said, max(step + 1, math.ceil(step * 60 * self.minutes / seconds)))
 
     def better(self, new: float, old: float | None) -> bool:
         """Whether a value of the measure `best` beats another."""

@@ -53,6 +53,8 @@ class Progress:
     """Evaluations since the best one."""
     scores: dict[str, float] = field(default_factory=dict)
     """What evaluations gave, by step."""
+    seconds: float = 0.0
+    """Time in the loop, where the recipe limits it. Nowhere else: equal runs have equal states."""
     metrics: int = 0
     """Bytes of metrics.jsonl."""
     finished: bool = False

@@ -17,10 +17,13 @@ from regard.training.stream import moved
 
 
 @torch.no_grad()
-def validate(network: Any, objective: Objective, batches: Batches, device: str = "cpu") -> dict[str, float]:
+def validate(
+    network: Any, objective: Objective, batches: Batches, device: str = "cpu", words: int | None = None
+) -> dict[str, float]:
     """The mean loss over all of it, and what else the objective counts; without dropout or label smoothing.
 
-    What an objective draws at random (which words are hidden) is the same every time.
+    What an objective draws at random (which words are hidden) is the same every time. Where the number of words is
+    known, the perplexity by word is exp(sum of losses / words): it does not depend on how words were cut into tokens.
     """
     total, count = 0.0, 0
     right: dict[str, int] = {}
@@ -32,8 +35,14 @@ def validate(network: Any, objective: Objective, batches: Batches, device: str =
             right[name] = right.get(name, 0) + number
     found = {"loss": total / max(1, count)}
     if _says_words(objective):
-        found["perplexity"] = math.exp(min(found["loss"], 700.0))
+        found["perplexity"] = _exp(found["loss"])
+    if words:
+        found["word_perplexity"] = _exp(total / words)
     return found | {name: number / max(1, count) for name, number in right.items()}
+
+
+def _exp(value: float) -> float:
+    return math.exp(min(value, 700.0))  # a finite number, however bad
 
 
 def _says_words(objective: Objective) -> bool:

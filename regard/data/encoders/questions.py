@@ -70,10 +70,12 @@ class Questions:
     def _within(self, answer: tuple[int, int] | None, places: list[int], row: Encoded) -> list[int]:
         if answer is not None and {*answer} <= {*places}:
             return [places.index(answer[0]), places.index(answer[1])]
-        classify = self.tokenizer.special.classify
-        ids = taken(row.ids, places)
-        nowhere = ids.index(classify) if classify is not None and classify in ids else 0
-        return [nowhere, nowhere]
+        return 2 * [nowhere(taken(row.ids, places), self.tokenizer.special.classify)]
+
+
+def nowhere(ids: Sequence[int], classify: int | None) -> int:
+    """The place in a row that stands for "no answer": that of the classification token, or the first."""
+    return ids.index(classify) if classify is not None and classify in ids else 0
 
 
 def answer_places(row: Encoded, example: Question) -> tuple[int, int] | None:

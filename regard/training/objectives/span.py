@@ -26,7 +26,7 @@ class Span:
         places = batch["answer"].tokens.view(-1, 2)
         begin, begin_right = _choice(scores[:, 0], rows, places[:, 0])
         end, end_right = _choice(scores[:, 1], rows, places[:, 1])
-        right = {} if network.training else {"exact": int((begin_right & end_right).sum())}
+        right = {} if network.training else {"accuracy": int((begin_right & end_right).sum())}
         return Loss((begin + end) / 2, rows.batch, right)
 
 

@@ -153,7 +153,7 @@ def test_answer(tmp_path):
     head = 'task = "answer"\n[data]\ntrain = ["t.json"]\nvalid = ["v.json"]\nlength = 16\n'
     path = write(tmp_path, head + ENCODER, steps=80, t_json=squad(200, 1), v_json=squad(40, 2))
     train(path, folder=tmp_path / "run")
-    learns(tmp_path / "run", "valid_exact", 0.9)
+    learns(tmp_path / "run", "valid_accuracy", 0.9)
 
 
 def test_distill(tmp_path):
