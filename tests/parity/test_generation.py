@@ -183,7 +183,7 @@ PROMPTS = [Given([1, 403, 407, 261, 378]), Given([1]), Given([1, 400, 300])]
 @pytest.mark.parametrize(
     ("name", "limit", "ways"),
     [
-        ("stories260K", 70, STORIES),
+        ("stories260K", 40, STORIES[:5:2]),
         ("stories15M", 12, STORIES[:4:3]),
         pytest.param("stories260K", 250, STORIES, marks=pytest.mark.slow),
         pytest.param("stories15M", 100, STORIES, marks=pytest.mark.slow),
