@@ -1,4 +1,6 @@
-"""Fixes the examples that hypothesis draws; says after the run how much of the family tree was compared."""
+"""Fixes the examples that hypothesis draws; says after the run how much was compared with the oracle."""
+
+from collections import Counter
 
 from hypothesis import settings
 
@@ -11,6 +13,24 @@ settings.load_profile("same")
 
 def pytest_terminal_summary(terminalreporter):
     passed = terminalreporter.stats.get("passed", [])
+    say_what_was_compared(terminalreporter, passed)
+    say_what_was_written(terminalreporter, passed)
+
+
+def say_what_was_written(terminalreporter, passed):
+    counts = Counter()
+    for report in passed:
+        for name, count in report.user_properties:
+            if name.startswith("generation: "):
+                counts[name.removeprefix("generation: ")] += count
+    if counts:
+        terminalreporter.write_line(
+            f"generation: {counts['texts']} texts compared with transformers, {counts['hypotheses']} hypotheses, "
+            f"{counts['ties']} ties"
+        )
+
+
+def say_what_was_compared(terminalreporter, passed):
     compared = {report.nodeid for report in passed if "parity/test_parity.py" in report.nodeid}
     if not compared:
         return

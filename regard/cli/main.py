@@ -4,13 +4,32 @@ from __future__ import annotations
 
 import os
 import sys
+from typing import Any
 
 import typer
+from typer.core import TyperGroup
 
 from regard.cli import convert, demo, doctor, generate, plot, recipes, show, tokenize, train, translate
 
+
+class Commands(TyperGroup):
+    """All commands.
+
+    In `regard show --help`, the `--help` of `regard` itself is not given, and typer would import pydantic (0.1 s) to
+    learn that nothing is no boolean. Here it is False, which is one already.
+    """
+
+    def get_help_option(self, ctx: Any) -> Any:
+        """The same option, with a default."""
+        option = super().get_help_option(ctx)
+        if option is not None:
+            option.default = False
+        return option
+
+
 app = typer.Typer(
     name="regard",
+    cls=Commands,
     help="The Transformer, whole: train, load, use and inspect all its well-known families.",
     no_args_is_help=True,
     add_completion=False,

@@ -6,10 +6,10 @@ import sys
 from pathlib import Path
 
 import pytest
-from promises.mixes import SETTINGS, TEXTS, alone, given, same
+from promises.mixes import SETTINGS, alone, given, same
 from unit.generation.networks import KINDS, network
 
-from regard.generation import AtOnce, Greedy, Settings, generate, reading, stream
+from regard.generation import AtOnce, generate, reading, stream
 from regard.generation.result import Result
 
 TESTS = Path(__file__).parent.parent
@@ -60,19 +60,3 @@ def test_a_stream_takes_nothing_back(kind, setting):
         for sample in range(samples):
             wanted = result.hypotheses[sample] if samples > 1 else result.best
             assert tuple(told[number, sample]) == wanted.tokens
-
-
-def test_memory_is_steady_however_long_the_file():
-    """No more inputs are read than two windows ahead of the results."""
-    read = 0
-
-    def endless():
-        nonlocal read
-        while True:
-            read += 1
-            yield given("rotary", read % TEXTS)
-
-    results = generate(network("rotary"), endless(), Settings(search=Greedy(), end=[2, 5], limit=4), window=8)
-    for number in range(40):
-        assert next(results).number == number
-        assert read - number <= 2 * 8
