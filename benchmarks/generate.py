@@ -3,8 +3,9 @@
     python benchmarks/generate.py              # Marian's base size and GPT-2's small one, random weights
     python benchmarks/generate.py --quick      # fewer texts, one round
 
-All sides have the same weights and the same texts, and take turns; the best of the rounds counts. What was written is
-compared with what transformers wrote: texts that differ are counted and printed.
+All sides have the same weights and the same texts, each in a process of its own (two libraries with threads in one
+process get in each other's way), and take turns; the best of the rounds counts. What was written is compared with what
+transformers wrote: texts that differ are counted and printed.
 
 Real lengths: texts of the lengths of real sentences (REGARD_DATA, or a like distribution). Random weights end no text
 by themselves, so a rule on both sides ends each at the length that the second token of its target (the first of its
@@ -15,6 +16,7 @@ takes part where it is installed; it knows no rules, so this is the work that it
 """
 
 import argparse
+import multiprocessing
 import os
 import random
 import tempfile
@@ -211,54 +213,86 @@ def timed(action):
 
 
 THREADS = 2
+SIDES = ("transformers", "regard, plain", "regard fp32", "regard int8", "CTranslate2 float32", "CTranslate2 int8")
 
 
-def sides(name, folder, quick):
-    """Everyone who takes part: what to call, and with what."""
+def make(name, folder):
     kind, config = SIZES[name]
     torch.manual_seed(0)
-    model = kind(config).eval()
-    model.save_pretrained(folder)
+    kind(config).eval().save_pretrained(folder)
+
+
+def opened(name, side, folder):
+    """What one side has to call, with real lengths and with fixed ones."""
+    kind = SIZES[name][0]
+    library, _, how = side.partition(" ")
+    if library == "transformers":
+        model = kind.from_pretrained(folder).eval()
+        return lambda *given: theirs(name, model, *given), lambda *given: theirs_fixed(name, model, *given)
+    if library == "CTranslate2":
+        engine = convert(name, kind.from_pretrained(folder), Path(folder) / how, how)
+        return None, lambda *given: ctranslate(name, engine, *given)
     network = load(Path(folder), dtype=torch.float32)[0].eval()
-    found = {
-        "transformers": (theirs, theirs_fixed, model),
-        "regard, plain": (ours, ours_fixed, network),
-        "regard fp32": (ours, ours_fixed, prepare(network)),
-        "regard int8": (ours, ours_fixed, prepare(network, Precision.INT8)),
-    }
-    if quick:
-        del found["regard, plain"]
-    if ctranslate2:
-        for quantization in ("float32", "int8"):
-            again = kind.from_pretrained(folder)  # the conversion changes the weights that it is given
-            engine = convert(name, again, Path(folder) / quantization, quantization)
-            found[f"CTranslate2 {quantization}"] = (None, ctranslate, engine)
-    return found
+    if how != "plain":
+        network = prepare(network, Precision(how))
+    return lambda *given: ours(name, network, *given), lambda *given: ours_fixed(name, network, *given)
+
+
+def work(pipe, name, side, folder):
+    """A process that does the work of one side, when it is asked to."""
+    torch.set_num_threads(THREADS)
+    transformers.logging.set_verbosity_error()
+    parts = opened(name, side, folder)
+    pipe.send([part is not None for part in parts])
+    while (asked := pipe.recv()) is not None:
+        which, *given = asked
+        pipe.send(timed(lambda which=which, given=given: parts[which](*given)))
+
+
+class Side:
+    def __init__(self, context, name, side, folder):
+        self.name = side
+        self.pipe, other = context.Pipe()
+        self.process = context.Process(target=work, args=(other, name, side, folder), daemon=True)
+        self.process.start()
+        self.can = self.pipe.recv()
+
+    def __call__(self, *asked):
+        self.pipe.send(asked)
+        return self.pipe.recv()
+
+    def end(self):
+        self.pipe.send(None)
+        self.process.join()
 
 
 def compare(name, everyone, given, beams, rows, rounds, which):
     best, written = {}, {}
     for _ in range(rounds):
-        for side, parts in everyone.items():
-            run, what = parts[which], parts[2]
-            if run is None:
+        for side in everyone:
+            if not side.can[which]:
                 continue
-            if side not in best:
-                run(name, what, given[:2], beams, rows)
-            seconds, written[side] = timed(lambda run=run, what=what: run(name, what, given, beams, rows))
-            best[side] = min(best.get(side, float("inf")), seconds)
+            if side.name not in best:
+                side(which, given[:2], beams, rows)
+            seconds, written[side.name] = side(which, given, beams, rows)
+            best[side.name] = min(best.get(side.name, float("inf")), seconds)
     expected = written["transformers"]
     tokens = sum(map(len, expected))
     how = f"beam {beams}" if beams > 1 else "greedy"
-    print(f"\n{name}, {how}, {rows} at once, {len(given)} texts, {tokens} tokens, load {os.getloadavg()[0]:.1f}\n")
-    print("| | tokens/s | to transformers | to CTranslate2 fp32 | int8 | texts that differ |")
+    kind = ("real lengths", "fixed lengths")[which]
+    print(f"\n{name}, {kind}, {how}, {rows} at once, {len(given)} texts, {tokens} tokens, load {load_now()}\n")
+    print("| | tokens/s | to transformers | to CTranslate2 fp32 | to its int8 | texts that differ |")
     print("| --- | --- | --- | --- | --- | --- |")
     for side, seconds in sorted(best.items(), key=lambda item: -item[1]):
         assert [len(one) for one in written[side]] == [len(other) for other in expected], f"{side}: not the same work"
-        ratios = [best.get(peer, float("nan")) / seconds for peer in PEERS]
+        ratios = [f"{best[peer] / seconds:.2f}" if peer in best else "" for peer in PEERS]
         different = sum(one != other for one, other in zip(written[side], expected, strict=True))
-        print(f"| {side} | {tokens / seconds:.0f} | " + " | ".join(f"{r:.2f}" for r in ratios) + f" | {different} |")
+        print(f"| {side} | {tokens / seconds:.0f} | " + " | ".join(ratios) + f" | {different} |")
     print(end="", flush=True)
+
+
+def load_now():
+    return f"{os.getloadavg()[0]:.1f}"
 
 
 PEERS = ("transformers", "CTranslate2 float32", "CTranslate2 int8")
@@ -271,15 +305,16 @@ def main():
     parser.add_argument("--lengths", choices=("real", "fixed"), help="one kind of lengths")
     parser.add_argument("--rounds", type=int, default=3)
     options = parser.parse_args()
-    torch.set_num_threads(THREADS)
     versions = f"torch {torch.__version__}, transformers {transformers.__version__}"
     versions += f", CTranslate2 {ctranslate2.__version__}" if ctranslate2 else ", without CTranslate2"
-    print(f"{versions}, {torch.backends.cpu.get_cpu_capability()}, {THREADS} threads, load {os.getloadavg()[0]:.1f}")
-    transformers.logging.set_verbosity_error()
+    print(f"{versions}, {torch.backends.cpu.get_cpu_capability()}, {THREADS} threads, load {load_now()}")
     rounds = 1 if options.quick else options.rounds
+    context = multiprocessing.get_context("spawn")
     for name in [options.only] if options.only else SIZES:
         with tempfile.TemporaryDirectory() as folder:
-            everyone = sides(name, folder, options.quick)
+            make(name, folder)
+            sides = [side for side in SIDES if ctranslate2 or not side.startswith("CTranslate2")]
+            everyone = [Side(context, name, side, folder) for side in sides]
             many = 16 if name == "marian" else 8
             for which, lengths_of in enumerate(("real", "fixed")):
                 if options.lengths not in (None, lengths_of):
@@ -288,6 +323,8 @@ def main():
                     count = (4 if rows == 1 else many) if which or options.quick else (8 if rows == 1 else 4 * many)
                     given = fixed(name, count) if which else texts(name, count)
                     compare(name, everyone, given, beams, rows, rounds, which)
+            for side in everyone:
+                side.end()
 
 
 if __name__ == "__main__":

@@ -169,13 +169,16 @@ class MultiHeadAttention(nn.Module):
         """Keys and values side by side like the queries: group by group, and no padding is computed."""
         if query.device.type != "cpu" and not (looking.rows.uniform and key_rows.uniform):
             return self._padded(query, key, value, looking, key_rows)
+        pairs = list(looking.rows.together(key_rows))
+        queries = _parts(query, [asked for asked, _ in pairs])
+        keys, values = (_parts(x, [answered for _, answered in pairs]) for x in (key, value))
         answers = []
-        for asked, answered in looking.rows.together(key_rows):
+        for (asked, answered), *parts in zip(pairs, queries, keys, values, strict=True):
             at = looking.rows.positions_of(asked)
             seen = key_rows.positions_of(answered) if key_rows is not looking.rows else at
-            asking, bias = self.ask(_split(query[asked.tokens], asked.count), asked, at, seen, looking)
-            keys, values = (_split(x[answered.tokens], answered.count) for x in (key, value))
-            answers.append(_join(self.kernel(asking, keys, values, looking.mask.visible(asked.rows, at, seen), bias)))
+            asking, bias = self.ask(parts[0], asked, at, seen, looking)
+            visible = looking.mask.visible(asked.rows, at, seen)
+            answers.append(_join(self.kernel(asking, parts[1], parts[2], visible, bias)))
         return answers[0] if len(answers) == 1 else torch.cat(answers)
 
     def _padded(self, query: Heads, key: KeyHeads, value: KeyHeads, looking: Looking, key_rows: Rows) -> Tensor:
@@ -200,6 +203,12 @@ class MultiHeadAttention(nn.Module):
             asking, bias = self.ask(_split(query[asked.tokens], asked.count), asked, at, seen, looking)
             answers.append(_join(self.kernel(asking, keys, values, looking.seen(kept, asked), bias)))
         return answers[0] if len(answers) == 1 else torch.cat(answers)
+
+
+def _parts(x: Heads, groups: Sequence[Group]) -> list[Float[Tensor, "_ heads _ dim"]]:
+    """The tokens of each group, as rows. Cut in one go: the way back joins the gradients in one go, too."""
+    parts = torch.split(x, [group.count * group.length for group in groups])
+    return [_split(part, group.count) for part, group in zip(parts, groups, strict=True)]
 
 
 def _split(x: Heads, rows: int) -> Float[Tensor, "rows heads length dim"]:

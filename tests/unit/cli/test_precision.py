@@ -1,0 +1,90 @@
+"""`--precision`: what is loaded, rounded, kept and said."""
+
+import json
+
+import pytest
+import torch
+from unit.cli.writing import run
+from unit.tasks import models
+
+import regard
+from regard.engine.int8 import ByInstruction, BySixteenBits
+from regard.engine.matrix import Packed, Plain
+
+MAKE = {"translate": models.translating, "generate": models.continuing}
+
+
+@pytest.fixture(params=MAKE)
+def command(request):
+    return request.param
+
+
+@pytest.fixture
+def folder(command, tmp_path):
+    return MAKE[command](tmp_path / "model")
+
+
+def kinds(model):
+    return {type(part) for part in model.network.modules()}
+
+
+def test_a_model_is_loaded_with_a_precision(folder):
+    plain, quick, small = (regard.load(folder, precision=name) for name in (None, "fp32", "int8"))
+    assert not kinds(plain) & {Packed, Plain, ByInstruction, BySixteenBits}
+    assert kinds(quick) & {Packed, Plain}
+    assert kinds(small) & {ByInstruction, BySixteenBits}
+
+
+def test_what_does_not_go_together_is_said(folder, tmp_path):
+    with pytest.raises(ValueError, match="'int4': choose one of fp32, int8"):
+        regard.load(folder, precision="int4")
+    with pytest.raises(ValueError, match="computes in float32"):
+        regard.load(folder, precision="int8", dtype=torch.float64)
+    with pytest.raises(ValueError, match="no weights to save"):
+        regard.load(folder, precision="int8").save(tmp_path / "again")
+
+
+def test_fp32_writes_what_the_plain_network_writes(command, folder):
+    plain = regard.load(folder)
+    written = plain.translate("the dog") if command == "translate" else plain.generate("the dog", limit=8)
+    limit = [] if command == "translate" else ["--limit", 8]
+    assert run(command, folder, "the dog", "--precision", "fp32", *limit).out == written[0].text + "\n"
+
+
+def test_a_folder_in_bytes_is_smaller_and_runs_in_bytes(command, folder, tmp_path, monkeypatch):
+    texts = tmp_path / "texts.txt"
+    texts.write_text("the dog runs\nthe cat\n\na man sleeps\n")
+    called = run("convert", folder, tmp_path / "small", "--precision", "int8", "--measure", texts)
+    assert called.code == 0
+    weights = "model.safetensors"
+    assert (tmp_path / "small" / weights).stat().st_size < 0.6 * (folder / weights).stat().st_size
+    kept = json.loads((tmp_path / "small" / "engine.json").read_text())
+    assert kept["precision"] == "int8"
+    assert kept["loss"]["on"] == "texts.txt"
+    assert f"cosine of the vectors {kept['loss']['cosine']:.4f}" in called.err
+    asked = []
+    load = regard.model.load
+    monkeypatch.setattr(regard.model, "load", lambda *given, **named: asked.append(named) or load(*given, **named))
+    assert run(command, tmp_path / "small", "the dog", "--limit", 4).code == 0
+    assert asked[0]["precision"].value == "int8"
+
+
+def test_the_loss_that_is_printed_is_the_loss_measured(command, folder, tmp_path):
+    """Measured once more, on the same texts, between the two folders."""
+    from regard.engine.quality import measure, read
+    from regard.tasks.probes import of_texts
+
+    texts = tmp_path / "texts.txt"
+    texts.write_text("the dog runs\nthe cat\na man sleeps\n")
+    run("convert", folder, tmp_path / "small", "--precision", "int8", "--measure", texts)
+    plain, small = regard.load(folder, dtype=torch.float32), regard.load(tmp_path / "small", precision="int8")
+    probes = of_texts(plain.network, plain.tokenizer, plain.habits, texts.read_text().splitlines())
+    again = measure(plain.network, small.network, probes, "texts.txt")
+    assert read(tmp_path / "small")[1] == again
+    assert again.cosine < 1
+
+
+def test_measuring_is_for_rounding(folder, tmp_path):
+    called = run("convert", folder, tmp_path / "same", "--measure", folder)
+    assert called.code == 2
+    assert "--measure is for --precision int8" in called.err
