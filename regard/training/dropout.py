@@ -65,8 +65,8 @@ class Scale(torch.autograd.Function):
 
 
 def scaled(x: Float[Tensor, "*any"], mask: Bool[Tensor, "*any"], scale: float) -> Float[Tensor, "*any"]:
-    """x · mask · scale. torch multiplies numbers by a mask ten times more slowly than numbers by numbers, so the mask is
-    made numbers first, by numpy, which is quick at it.
+    """x · mask · scale. torch is ten times slower at multiplying numbers by a mask than numbers by numbers, so the mask
+    is made numbers first, by numpy, which is quick at it.
     """
     kind = np.float64 if x.dtype == torch.float64 else np.float32
     factors = torch.from_numpy(np.multiply(mask.numpy(), kind(scale), dtype=kind))

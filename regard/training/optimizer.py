@@ -1,4 +1,4 @@
-"""How gradients become changes: AdamW, Adafactor, Muon, as torch has them, put to work on groups of parameters.
+"""How gradients become changes: AdamW and Adafactor as torch has them, and Muon, put to work on groups of parameters.
 
 A parameter's group says three things: which rule changes it, how fast (layer-wise rates), and whether it decays towards
 zero (matrices and tables do; norms and biases, which are vectors, do not).
@@ -15,6 +15,7 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
+from regard.training import muon
 from regard.training.part import Part
 from regard.transformer.embedding import Tokens
 
@@ -178,4 +179,4 @@ def _make(
         case Adafactor(rate=rate):
             return torch.optim.Adafactor(listed, lr=rate)
         case Muon(rate=rate, momentum=momentum):
-            return torch.optim.Muon(listed, lr=rate, momentum=momentum)
+            return muon.Muon(listed, rate, momentum)
