@@ -192,7 +192,7 @@ def main():
     parser.add_argument("--data", type=Path, default=Path(os.environ.get("REGARD_DATA", ".")) / "tinyshakespeare")
     parser.add_argument("--recipe", default="characters", help="a ready recipe")
     parser.add_argument("--alone", action="store_true", help="only the recipe, with the minutes that it says itself")
-    parser.add_argument("--context", type=int, default=256, help="the windows by which regard is measured")
+    parser.add_argument("--context", type=int, default=128, help="the windows of our side: the recipe's length")
     parser.add_argument("--iterations", type=int, default=ITERATIONS, help="of side A; fewer only to try this script")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--side", type=Path, help=argparse.SUPPRESS)
