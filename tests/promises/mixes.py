@@ -1,14 +1,17 @@
 """Mixes of texts, run by test_generation.py in a Python of its own: quick, for no shapes are checked there.
 
-python tests/promises/mixes.py 1000
+python tests/promises/mixes.py 1000            in float64
+python tests/promises/mixes.py 1000 int8       prepared by the engine: fp32 or int8
 """
 
+import copy
 import functools
 import random
 import sys
 
 from unit.generation.networks import KINDS, network, translates
 
+from regard.engine import Precision, prepare
 from regard.generation import (
     AtOnce,
     Beam,
@@ -27,7 +30,10 @@ from regard.generation import (
     generate,
 )
 
-TEXTS, CLOSE = 6, 1e-9
+TEXTS = 6
+PRECISION = sys.argv[2] if len(sys.argv) > 2 and sys.argv[0] == __file__ else "fp64"
+CLOSE = {"fp64": 1e-9, "fp32": 1e-4, "int8": 1e-2}[PRECISION]
+"""By how much scores may differ. In bytes, a last digit may decide to which of two levels a number goes."""
 SETTINGS = [
     Settings(end=[2, 5, 6], limit=4),
     Settings(end=[2, 5, 6], limit=4, rules=[NoRepeat(1), RepetitionPenalty(1.4)]),
@@ -41,6 +47,14 @@ SETTINGS = [
 
 
 @functools.cache
+def writer(kind):
+    """The network, as it is or prepared."""
+    if PRECISION == "fp64":
+        return network(kind)
+    return prepare(copy.deepcopy(network(kind)).float(), Precision(PRECISION))
+
+
+@functools.cache
 def given(kind, number):
     draw = random.Random(number)
     source = [draw.randrange(23) for _ in range(1 + number % 5)] if translates(kind) else None
@@ -49,7 +63,7 @@ def given(kind, number):
 
 @functools.cache
 def alone(kind, number, setting):
-    return next(generate(network(kind), [given(kind, number)], SETTINGS[setting]))
+    return next(generate(writer(kind), [given(kind, number)], SETTINGS[setting]))
 
 
 def same(one, other):
@@ -67,7 +81,7 @@ def mix(kind, setting, draw):
     at_once = AtOnce(rows=draw.choice([1, 6, 9, 12, 40]), tokens=draw.choice([None, 40, 100]))
     texts = [given(kind, number) for number in numbers]
     window = draw.choice([1, 3, 100])
-    found = list(generate(network(kind), texts, SETTINGS[setting], at_once=at_once, window=window))
+    found = list(generate(writer(kind), texts, SETTINGS[setting], at_once=at_once, window=window))
     assert [result.number for result in found] == list(range(len(numbers)))
     for number, result in zip(numbers, found, strict=True):
         same(result, alone(kind, number, setting))

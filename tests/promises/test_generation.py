@@ -15,12 +15,13 @@ from regard.generation.result import Result
 TESTS = Path(__file__).parent.parent
 
 
+@pytest.mark.parametrize("precision", ["fp64", "fp32", "int8"])
 @pytest.mark.parametrize("mixes", [200, pytest.param(1000, marks=pytest.mark.slow)])
-def test_any_company_changes_nothing(mixes):
+def test_any_company_changes_nothing(mixes, precision):
     """Mixes of texts, their order, settings, and how many of them are written at once."""
     paths = os.pathsep.join([str(TESTS), str(TESTS.parent)])
     run = subprocess.run(
-        [sys.executable, str(TESTS / "promises" / "mixes.py"), str(mixes)],
+        [sys.executable, str(TESTS / "promises" / "mixes.py"), str(mixes), precision],
         env=os.environ | {"PYTHONPATH": paths, "OMP_NUM_THREADS": "1"},
         capture_output=True,
         text=True,
