@@ -76,7 +76,8 @@ def test_two_thousand_lines_come_in_order(folder, tmp_path):
 def test_json(folder):
     call = ("translate", folder, SENTENCES[2], "--json", "--alignment", "--beam", 3, "--n-best", 2, "--limit", 8)
     told = json.loads(run(*call).out)
-    result = regard.load(folder).translate(SENTENCES[2], beam=3, n_best=2, limit=8, alignment=True)[0]
+    quick = regard.load(folder, precision="fp32")
+    result = quick.translate(SENTENCES[2], beam=3, n_best=2, limit=8, alignment=True)[0]
     assert told == result.as_json()
     assert told["alignment"]
     assert told["stopped"] in ("end", "length")
@@ -182,7 +183,7 @@ def test_python_and_the_command_ask_alike(folder):
     from regard.cli.translate import translate
     from regard.model import Model
 
-    beside = {"model", "text", "stream", "as_json"}
+    beside = {"model", "precision", "text", "stream", "as_json"}
     asked = set(inspect.signature(translate).parameters) - beside
     assert asked == set(Wish.__dataclass_fields__) - {"rows"}
     assert asked == set(inspect.signature(Model.translate).parameters) - {"self", "texts"}
