@@ -50,7 +50,8 @@ def convert(
         Precision | None, typer.Option(help="Round the matrices to bytes: a quarter of the size, and faster to run.")
     ] = None,
     measure: Annotated[
-        Path | None, typer.Option(help="A file of texts, one a line, to measure on what rounding loses.")
+        Path | None,
+        typer.Option(exists=True, dir_okay=False, help="Texts, one a line, to measure on what rounding loses."),
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Write into a folder that is not empty.")] = False,
 ) -> None:
@@ -59,14 +60,17 @@ def convert(
         raise typer.BadParameter(f"{target} is there and not empty: choose another name, or say --force")
     if target.resolve() == source.resolve():
         raise typer.BadParameter("TARGET is SOURCE: choose another name")
+    if measure is not None and precision is None:
+        raise typer.BadParameter("--measure is for --precision int8: without it nothing is lost")
+    if dtype is not None and precision is not None:
+        raise typer.BadParameter("what is not rounded to bytes stays in float32: leave --dtype or --precision out")
     import torch
 
     from regard.checkpoint.load import load
     from regard.checkpoint.save import save
+    from regard.engine import quality
     from regard.engine.network import matrices
 
-    if measure is not None and precision is None:
-        raise typer.BadParameter("--measure is for --precision int8: without it nothing is lost")
     network, report = load(source, dtype=torch.float32 if precision else None)
     sys.stderr.write(report.render() + "\n")
     kind = None if dtype is None else getattr(torch, dtype.value)
@@ -78,6 +82,7 @@ def convert(
         shutil.copyfile(path, target / path.name)
     names = f", with {', '.join(path.name for path in beside)}" if beside else ""
     sys.stderr.write(f"{target}: written in the layout of {written}{names}\n")
+    (target / quality.FILE).unlink(missing_ok=True)  # what --force found there
     if precision:
         _measure(network, source, target, measure)
 
@@ -92,6 +97,7 @@ def _measure(network: AnyNetwork, source: Path, target: Path, texts: Path | None
     from regard.tasks import probes
     from regard.text.files import lines
 
+    quality.write(target, Kind.INT8, None)  # so that it is known for what it is, even if measuring fails
     rounded = regard.model.load(target, precision=Kind.INT8)
     if texts is None:
         found, on = probes.drawn(network), "what was drawn by chance (--measure FILE: on your texts)"
@@ -101,4 +107,4 @@ def _measure(network: AnyNetwork, source: Path, target: Path, texts: Path | None
         found, on = probes.of_texts(network, plain.tokenizer, plain.habits, given), texts.name
     loss = quality.measure(network, rounded.network, found, on) if found else None
     quality.write(target, Kind.INT8, loss)
-    sys.stderr.write(f"int8: {loss or 'the loss was not measured, for this network reads no text'}\n")
+    sys.stderr.write(f"int8: {loss or 'what that loses was not measured, for there was no text to read'}\n")

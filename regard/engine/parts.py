@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
@@ -87,9 +86,10 @@ class QuickLanguageModel(EachToken):
     def __init__(self, plain: LanguageModel, precision: Precision) -> None:
         super().__init__()
         self.transform = plain.transform
-        bias = None if plain.bias is None else plain.bias.detach()
-        # A scale of the vectors is a scale of the matrix.
-        self.matrix = matrix(Affine(plain.output.weight.detach() * plain.scale, bias), precision)
+        weight, bias = plain.output.weight.detach(), None if plain.bias is None else plain.bias.detach()
+        if plain.scale != 1:  # of the vectors, which is one of the matrix
+            weight = weight * plain.scale
+        self.matrix = matrix(Affine(weight, bias), precision)
 
     def forward(self, x: Vectors, rows: Rows) -> Scores:
         """The scores at each position."""
@@ -97,7 +97,6 @@ class QuickLanguageModel(EachToken):
         return Scores(words=self.matrix(x if self.transform is None else self.transform(x)))
 
 
-@torch.no_grad()
 def quicker(part: nn.Module, precision: Precision) -> nn.Module | None:
     """What stands in for a part, if there is something quicker."""
     match part:

@@ -21,9 +21,14 @@ from regard.transformer.two_stream import TwoStream
 COUNT, LONGEST, WRITTEN = 64, 40, 24
 """How many texts are drawn, how long they become, and how much is written to each source."""
 
+Reader = EncoderOnly | DecoderOnly | TwoStream | EncoderDecoder
+"""Networks that read rows of tokens."""
+
 
 def of_texts(network: nn.Module, tokenizer: Tokenizer, habits: Habits, texts: Iterable[str]) -> list[Probe]:
     """These texts, and what the network writes to them where it has an encoder and a decoder."""
+    if not isinstance(network, Reader):
+        return []
     rows = [ids for text in texts if (ids := tokenizer.encode(text).ids)]
     return _probes(network, rows, habits.start or 0, habits.end)
 
@@ -33,7 +38,7 @@ def drawn(network: nn.Module, seed: int = 0) -> list[Probe]:
 
     Empty where a network reads something else.
     """
-    if not isinstance(network, EncoderOnly | DecoderOnly | TwoStream | EncoderDecoder):
+    if not isinstance(network, Reader):
         return []
     embedding = network.source if isinstance(network, EncoderDecoder) else network.embedding
     if not isinstance(embedding.tokens, Tokens):

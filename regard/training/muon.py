@@ -5,7 +5,8 @@ than another. They are brought there by five steps of an iteration of Newton and
 
     X ← a·X + (b·A + c·A²)·X        with A = X·Xᵀ
 
-torch has it too, in bfloat16; on a CPU without such numbers that takes a hundred times as long as the same in float32.
+torch has it too, in bfloat16; on a CPU without such numbers a step of that takes some twenty times as long as a step in
+float32.
 """
 
 from __future__ import annotations

@@ -84,7 +84,32 @@ def test_the_loss_that_is_printed_is_the_loss_measured(command, folder, tmp_path
     assert again.cosine < 1
 
 
-def test_measuring_is_for_rounding(folder, tmp_path):
-    called = run("convert", folder, tmp_path / "same", "--measure", folder)
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--measure", "texts.txt"], "--measure is for --precision int8"),
+        (["--precision", "int8", "--dtype", "float16"], "leave --dtype or --precision out"),
+        (["--precision", "int8", "--measure", "nowhere.txt"], "'nowhere.txt' does not exist"),
+    ],
+)
+def test_wrong_calls_write_nothing(folder, tmp_path, monkeypatch, words, said):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "texts.txt").write_text("the dog\n")
+    called = run("convert", folder, tmp_path / "same", *words)
     assert called.code == 2
-    assert "--measure is for --precision int8" in called.err
+    assert said in " ".join(called.err.replace("│", " ").split())
+    assert not (tmp_path / "same").exists()
+
+
+def test_a_folder_without_texts_to_measure_is_in_bytes_all_the_same(folder, tmp_path):
+    (tmp_path / "empty.txt").write_text("")
+    called = run("convert", folder, tmp_path / "small", "--precision", "int8", "--measure", tmp_path / "empty.txt")
+    assert called.code == 0
+    assert "was not measured" in called.err
+    assert json.loads((tmp_path / "small" / "engine.json").read_text()) == {"precision": "int8", "loss": None}
+
+
+def test_what_is_written_over_is_no_longer_in_bytes(folder, tmp_path):
+    run("convert", folder, tmp_path / "again", "--precision", "int8")
+    run("convert", folder, tmp_path / "again", "--force")
+    assert not (tmp_path / "again" / "engine.json").exists()
