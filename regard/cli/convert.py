@@ -105,6 +105,10 @@ def _measure(network: AnyNetwork, source: Path, target: Path, texts: Path | None
         plain = regard.model.load(source)
         given = (line for _, line in islice(lines(str(texts)), probes.COUNT * 4))
         found, on = probes.of_texts(network, plain.tokenizer, plain.habits, given), texts.name
-    loss = quality.measure(network, rounded.network, found, on) if found else None
+    loss, why = None, "there was no text to read"
+    try:
+        loss = quality.measure(network, rounded.network, found, on) if found else None
+    except ValueError as error:  # a head may look for a token that chance did not draw
+        why = str(error)
     quality.write(target, Kind.INT8, loss)
-    sys.stderr.write(f"int8: {loss or 'what that loses was not measured, for there was no text to read'}\n")
+    sys.stderr.write(f"int8: {loss or f'what that loses was not measured: {why}'}\n")

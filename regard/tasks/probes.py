@@ -14,6 +14,7 @@ from regard.generation.search import Greedy, Sample
 from regard.generation.settings import Settings
 from regard.tasks.habits import Habits
 from regard.text.tokenizer import Tokenizer
+from regard.transformer import config
 from regard.transformer.embedding import Tokens
 from regard.transformer.network import DecoderOnly, EncoderDecoder, EncoderOnly
 from regard.transformer.two_stream import TwoStream
@@ -44,7 +45,7 @@ def drawn(network: nn.Module, seed: int = 0) -> list[Probe]:
     if not isinstance(embedding.tokens, Tokens):
         return []
     draw, vocabulary = random.Random(seed), len(embedding.tokens.weight)
-    if isinstance(network, DecoderOnly):
+    if isinstance(network, DecoderOnly) and _writes(network):
         begun = [Given([draw.randrange(vocabulary)]) for _ in range(COUNT)]
         results = generate(network, begun, Settings(search=Sample(seed=seed), end=(), limit=LONGEST))
         return [Probe([*given.prompt, *result.tokens]) for given, result in zip(begun, results, strict=True)]
@@ -57,9 +58,16 @@ def _probes(network: nn.Module, rows: Sequence[Sequence[int]], start: int, end: 
     rows = [row[:longest] for row in rows]
     if not isinstance(network, EncoderDecoder):
         return [Probe(row) for row in rows]
+    if not _writes(network):  # what it is made for: BART's classifier reads a text on both sides
+        return [Probe(row, row) for row in rows]
     settings = Settings(search=Greedy(), end=end, limit=WRITTEN)
     written = generate(network, [Given([start], row) for row in rows], settings)
     return [Probe([start, *result.tokens], row) for row, result in zip(rows, written, strict=True)]
+
+
+def _writes(network: Reader) -> bool:
+    head = getattr(network.config, "head", None)
+    return isinstance(head, config.LanguageModel | config.AdaptiveLanguageModel | config.TwoHeads)
 
 
 def _longest(network: nn.Module) -> int | None:

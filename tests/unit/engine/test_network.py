@@ -14,8 +14,10 @@ from regard.checkpoint.save import save
 from regard.engine import Precision, prepare, quality
 from regard.engine.network import matrices
 from regard.engine.quality import Loss, Probe, measure
+from regard.families.registry import FAMILIES
 from regard.generation import Beam, Given, Settings, generate
 from regard.tasks import probes
+from regard.transformer import build
 
 
 def single(kind, seed=0):
@@ -86,6 +88,23 @@ def test_every_kind_writes_prepared(kind, precision):
     found = next(generate(prepare(plain, precision), [given], settings))
     close = 1e-4 if precision is Precision.FP32 else 0.3
     assert found.hypotheses[0].score == pytest.approx(own.hypotheses[0].score, abs=close)
+
+
+@pytest.mark.parametrize(
+    ("family", "architecture", "config"),
+    [
+        ("gpt2", "GPT2Model", dict(n_embd=8, n_layer=1, n_head=2, n_positions=16)),
+        ("gpt2", "GPT2LMHeadModel", dict(n_embd=8, n_layer=1, n_head=2, n_positions=16)),
+        ("bert", "BertModel", dict(hidden_size=8, num_hidden_layers=1, num_attention_heads=2, intermediate_size=9)),
+        ("t5", "T5Model", dict(d_model=8, d_kv=4, num_layers=1, num_heads=2, d_ff=9)),
+    ],
+)
+def test_a_loss_is_measured_whatever_the_head(family, architecture, config):
+    """Without a head that writes, on tokens by chance; never on more of them than there are positions."""
+    plain = build(FAMILIES[family].read(config | {"vocab_size": 40}, architecture)[0]).eval()
+    given = probes.drawn(plain)
+    assert measure(plain, prepare(plain, Precision.INT8), given, "chance").cosine > 0.9
+    assert max(len(probe.tokens) for probe in given) <= (16 if family == "gpt2" else 40)
 
 
 class TestLoss:
