@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 from regard.engine.matrix import Precision, matrix_of
+from regard.engine.memory import keep_freed
 from regard.engine.parts import CrossProjection, SelfProjection, quicker
 from regard.transformer.attention import MultiHeadAttention, Projection
 from regard.transformer.block import Block
@@ -23,13 +24,15 @@ def prepare(network: AnyNetwork, precision: Precision = Precision.FP32) -> AnyNe
 
         quick = prepare(network, Precision.INT8)
 
-    What is not replaced is shared with the network, which stays as it is. Let go of it and its weights are freed.
+    What is not replaced is shared with the network, which stays as it is. Let go of it and its weights are freed. From
+    now on the process keeps some of the memory that it frees (`memory.py`).
     """
     parameter = next(network.parameters())
     if parameter.device.type != "cpu":
         raise ValueError(f"networks are prepared for a CPU, and this one is on {parameter.device}: use it as it is")
     if any(weight.dtype != torch.float32 for weight in network.parameters()):
         raise ValueError(f"networks are prepared from float32, found {parameter.dtype}: load it with dtype=float32")
+    keep_freed()
     prepared = _sharing(network).eval()
     _replace(prepared, precision)
     return prepared

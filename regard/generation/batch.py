@@ -51,37 +51,56 @@ class Writing:
 
 
 class Batch:
-    """The texts that are written together, and what the network has read of them."""
+    """The texts that are written together, and what the network has read of them.
+
+    Beside them wait texts that were begun ahead, many in one go, so that each can enter as soon as another is finished.
+    """
 
     def __init__(self, network: Writer, settings: Settings) -> None:
         self.network, self.settings = network, settings
         self.search, self.terms = settings.search, settings.terms()
         self.texts: list[Writing] = []
         self.reading: Reading | None = None
+        self.begun: list[Writing] = []
+        self.ahead: Reading | None = None
+
+    @property
+    def all(self) -> list[Writing]:
+        """Those that are written, and those that are begun."""
+        return self.texts + self.begun
 
     @torch.inference_mode()
-    def enter(self, texts: Sequence[Writing]) -> list[Writing]:
-        """Read what is given of new texts, write their first token, and go on with them beside the others.
-
-        Those that are finished already are returned.
-        """
-        sources = [text.text.given.source or () for text in texts]
-        new = reading.begin(self.network, sources)
+    def begin(self, texts: Sequence[Writing]) -> list[Writing]:
+        """Read what is given of new texts and write their first token. Those that are finished then are returned."""
+        assert not self.begun
+        new = reading.begin(self.network, [text.text.given.source or () for text in texts])
         rows = [text.state.rows[0] for text in texts]
         logits = self._read(new, [row.tokens for row in rows], rows)
         self.search.step([text.state for text in texts], logits, self.terms)
         staying = [number for number, text in enumerate(texts) if not text.state.over]
-        if staying:
-            if len(staying) < len(texts):
-                new.keep(staying)
-            if self.search.size > 1:
-                new.spread(self.search.size)
-            self.texts += [texts[number] for number in staying]
-            if self.reading is None:
-                self.reading = new
-            else:
-                self.reading.add(new)
+        if staying and len(staying) < len(texts):
+            new.keep(staying)
+        self.begun, self.ahead = [texts[number] for number in staying], new if staying else None
         return [text for text in texts if text.state.over]
+
+    @torch.inference_mode()
+    def enter(self, count: int) -> None:
+        """Go on with so many of the texts that were begun, beside the others."""
+        assert self.ahead is not None
+        waiting = len(self.begun) - count
+        new = self.ahead if not waiting else self.ahead.take(range(waiting, len(self.begun)))
+        if waiting:
+            self.ahead.keep(range(waiting))
+        else:
+            self.ahead = None
+        if self.search.size > 1:
+            new.spread(self.search.size)
+        if self.reading is None:
+            self.reading = new
+        else:
+            self.reading.add(new)
+        self.texts += self.begun[waiting:]
+        del self.begun[waiting:]
 
     @torch.inference_mode()
     def step(self) -> list[Writing]:

@@ -68,13 +68,14 @@ class Beam:
     def step(self, states: Sequence[State], logits: Logits, terms: Terms) -> None:
         """Continue every text with its best tokens."""
         rows = [row for state in states for row in state.rows]
-        own = log_probabilities(logits)
-        ruled = apply(terms.rules, own, rows)
+        found = log_probabilities(logits)
+        whole = _whole(logits, found)
+        ruled = apply(terms.rules, found, rows)
         # Enough candidates that `size` of them are alive even if every row could end in every way.
         count = max(2, 1 + terms.ends) * self.size
         values, tokens = top(ruled, count)
         before = torch.tensor([row.total for row in rows], dtype=values.dtype, device=values.device)
-        totals, scores = values + before[:, None], own.gather(1, tokens)
+        totals, scores = values + before[:, None], logits.gather(1, tokens) - whole
         each = len(rows) // len(states) * values.shape[1]
         best, places = totals.view(-1, each).topk(min(count, each))
         pick = [x.reshape(-1, each).gather(1, places).tolist() for x in (tokens, scores)]
@@ -167,6 +168,12 @@ class Beams:
                 parent, row = waiting.pop(0) if waiting else _nothing(self.rows, at, live[0][1])
                 places[at] = parent, row
         self.parents, self.rows = (list(part) for part in zip(*(place for place in places if place), strict=True))
+
+
+def _whole(logits: Logits, found: Logits) -> Float[Tensor, "rows 1"]:
+    """log Σ exp, by which logits and log-probabilities differ: so the latter may be overwritten."""
+    whole = logits[:, :1] - found[:, :1]
+    return whole if bool(whole.isfinite().all()) else logits.logsumexp(dim=1, keepdim=True)
 
 
 def _nothing(rows: Sequence[Row], at: int, like: Row) -> tuple[int, Row]:

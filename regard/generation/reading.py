@@ -1,11 +1,13 @@
 """What a network has read of some rows, and what it says comes next.
 
 All kinds of networks are asked in the same way: `read` the new tokens of every row, `keep` some of the rows in some
-order, `spread` each over several places, `add` the rows of another reading. Only this file knows how each is called.
+order, `take` some of them apart, `spread` each over several places, `add` the rows of another reading. Only this file
+knows how each is called.
 """
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
 from itertools import chain
 from typing import Protocol, TypeVar, runtime_checkable
@@ -36,6 +38,9 @@ class Reading(Protocol):
 
     def keep(self, order: Sequence[int]) -> None:
         """Keep these rows, in this order; a row that is named twice is copied."""
+
+    def take(self: AnyReading, rows: Sequence[int]) -> AnyReading:
+        """A reading of these rows alone, beside this one."""
 
     def spread(self, copies: int) -> None:
         """Copy every row so many times, side by side."""
@@ -72,6 +77,12 @@ class Decoding:
         """Keep these rows of the cache."""
         self.cache.reorder(order)
 
+    def take(self, rows: Sequence[int]) -> Decoding:
+        """These rows of the cache."""
+        taken = copy.copy(self)
+        taken.cache = self.cache.take(rows)
+        return taken
+
     def spread(self, copies: int) -> None:
         """Copy the rows of the cache."""
         self.cache.spread(copies)
@@ -101,6 +112,12 @@ class Translating:
         texts = [order[at] // self.source.copies for at in range(0, len(order), self.source.copies)]
         if texts != list(range(self.source.rows.batch)):
             self.source = self.source.keep(texts)
+
+    def take(self, rows: Sequence[int]) -> Translating:
+        """These rows and their sources."""
+        taken = copy.copy(self)
+        taken.cache, taken.source = self.cache.take(rows), self.source.keep(rows)
+        return taken
 
     def spread(self, copies: int) -> None:
         """Copy the rows of the target."""
@@ -147,6 +164,12 @@ class Rereading:
         """Keep these rows."""
         self.rows = [list(self.rows[row]) for row in order]
         self.sources = [self.sources[row] for row in order] if self.sources else []
+
+    def take(self, rows: Sequence[int]) -> Rereading:
+        """These rows."""
+        taken = copy.copy(self)
+        taken.keep(rows)
+        return taken
 
     def spread(self, copies: int) -> None:
         """Copy the rows."""

@@ -1,8 +1,9 @@
 """Rules: what may be written next, and how likely.
 
-A rule is a function of logits, one line for each row, and of the rows; it gives new logits and leaves the old alone.
--inf forbids a token. Rules are applied in the order in which they are given; a beam search applies them to
-log-probabilities. Those of published generation configs mean what they mean in transformers.
+A rule is a function of logits, one line for each row, and of the rows; it gives new logits, and may write them over the
+old ones, for there are many of them. -inf forbids a token. Rules are applied in the order in which they are given; a
+beam search applies them to log-probabilities. Those of published generation configs mean what they mean in
+transformers.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ Rule = Callable[[Logits, Sequence[Row]], Logits]
 
 
 def apply(rules: Sequence[Rule], logits: Logits, rows: Sequence[Row]) -> Logits:
-    """All rules, one after the other."""
+    """All rules, one after the other. What is given may be overwritten."""
     for rule in rules:
         logits = rule(logits, rows)
     return logits
@@ -40,7 +41,7 @@ class Temperature:
     def __call__(self, logits: Logits, rows: Sequence[Row]) -> Logits:
         """Divide by the temperature."""
         del rows
-        return logits / self.value
+        return logits.div_(self.value)
 
 
 @dataclass(frozen=True)
@@ -57,7 +58,7 @@ class TopK:
         """Forbid the others."""
         del rows
         last = logits.topk(min(self.count, logits.shape[1])).values[:, -1:]
-        return logits.masked_fill(logits < last, -torch.inf)
+        return logits.masked_fill_(logits < last, -torch.inf)
 
 
 @dataclass(frozen=True)
@@ -75,7 +76,7 @@ class TopP:
         ascending, order = logits.sort(dim=-1)
         tail = ascending.softmax(dim=-1).cumsum(dim=-1) <= 1 - self.share
         tail[:, -1] = False
-        return logits.masked_fill(torch.zeros_like(tail).scatter(1, order, tail), -torch.inf)
+        return logits.masked_fill_(torch.zeros_like(tail).scatter(1, order, tail), -torch.inf)
 
 
 @dataclass(frozen=True)
@@ -91,7 +92,7 @@ class MinP:
         """Forbid the others."""
         del rows
         chance = logits.softmax(dim=-1)
-        return logits.masked_fill(chance < self.share * chance.amax(dim=-1, keepdim=True), -torch.inf)
+        return logits.masked_fill_(chance < self.share * chance.amax(dim=-1, keepdim=True), -torch.inf)
 
 
 def _check_share(name: str, share: float) -> None:
@@ -115,7 +116,7 @@ class RepetitionPenalty:
         at = torch.tensor([pair for pair in used if pair[1] < logits.shape[1]], device=logits.device).T
         scores = logits[at[0], at[1]]
         scores = torch.where(scores < 0, scores * self.penalty, scores / self.penalty)
-        return logits.index_put((at[0], at[1]), scores)
+        return logits.index_put_((at[0], at[1]), scores)
 
 
 @dataclass(frozen=True)
@@ -204,7 +205,7 @@ def _forbid(logits: Logits, tokens: Sequence[Sequence[int]]) -> Logits:
     if not pairs:
         return logits
     at = torch.tensor(pairs, device=logits.device).T
-    return logits.index_put((at[0], at[1]), logits.new_tensor(-torch.inf))
+    return logits.index_put_((at[0], at[1]), logits.new_tensor(-torch.inf))
 
 
 def _force(logits: Logits, tokens: dict[int, int]) -> Logits:
@@ -215,6 +216,6 @@ def _force(logits: Logits, tokens: dict[int, int]) -> Logits:
         if not 0 <= token < logits.shape[1]:
             raise ValueError(f"token {token} is forced, but the vocabulary has {logits.shape[1]} tokens")
     rows = torch.tensor(list(tokens), device=logits.device)
-    logits = logits.index_fill(0, rows, -torch.inf)
+    logits.index_fill_(0, rows, -torch.inf)
     logits[rows, torch.tensor(list(tokens.values()), device=logits.device)] = 0
     return logits

@@ -1,15 +1,15 @@
 """From inputs to results: texts enter a batch, are written a token at a time, and leave it when they are finished.
 
-    waiting, sorted by length        written together                    finished
-    [ . . . . . . . . . . . . ]  ->  [ the cat sat on .        ]    ->   results, in the order of the inputs
-                                     [ a dog                   ]
+    waiting, by length      begun together      written together              finished
+    [ . . . . . . . . ]  ->  [ the          ]    [ the cat sat on .     ]  ->  results, in the order of the inputs
+                             [ it           ] -> [ a dog                ]
 
 The step is the search's; here it is only decided who takes it together. That changes no text (`tests/promises`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
@@ -27,7 +27,10 @@ WINDOW = 512
 
 @dataclass(frozen=True)
 class AtOnce:
-    """How much is written together: this many rows, or fewer if they would hold more than so many tokens."""
+    """How much is written together: this many rows, or fewer if they would hold more than so many tokens.
+
+    As many texts again may be begun: they have one row and wait for a place.
+    """
 
     rows: int = 16
     tokens: int | None = None
@@ -63,21 +66,26 @@ class Run:
 
     def steps(self) -> Iterator[list[Writing]]:
         """Write a token of every text in turn, until there are no more; what each step finished."""
+        batch = self.batch
         while True:
             self._read_on()
-            if entering := self._entering():
-                yield self.batch.enter(entering)
-            elif not self.batch.texts:
+            if self.waiting and not batch.begun and self._fitting(self.waiting[-1:], batch.texts):
+                count = self._fitting(reversed(self.waiting), ())
+                begun = [self.waiting.pop() for _ in range(count)]
+                yield batch.begin(begun)
+            elif count := self._fitting(reversed(batch.begun), batch.texts):
+                batch.enter(count)
+            elif not batch.texts:
                 return
             else:
-                yield self.batch.step()
+                yield batch.step()
 
     def _read_on(self) -> None:
         """Read a window of inputs and sort it, when all are on their way and none of the window before is left.
 
         So no more than two windows are ever held, however long one text may take.
         """
-        if self.waiting or any(text.text.number < self.oldest for text in self.batch.texts):
+        if self.waiting or any(text.text.number < self.oldest for text in self.batch.all):
             return
         search = self.settings.search
         for number, given in islice(self.inputs, max(self.window, 1)):
@@ -91,21 +99,16 @@ class Run:
             self.oldest = min(text.text.number for text in self.waiting)
         self.waiting.sort(key=lambda text: text.places - text.text.limit)  # the longest is taken first, from the end
 
-    def _entering(self) -> list[Writing]:
-        """Those that may enter now: as many as fit, but not one by one, for each entrance costs some copying."""
-        size, entering = self.settings.search.size, list[Writing]()
-        rows = len(self.batch.texts) * size
-        tokens = sum(text.places for text in self.batch.texts) * size
-        while self.waiting:
-            rows, tokens = rows + size, tokens + self.waiting[-1].places * size
-            if rows > size and not self.at_once.fits(rows, tokens):  # one text is always let in
+    def _fitting(self, texts: Iterable[Writing], beside: Sequence[Writing]) -> int:
+        """How many of these texts, from the first on, may be written beside the others. One alone is always let in."""
+        size, count = self.settings.search.size, 0
+        rows, tokens = len(beside) * size, sum(text.places for text in beside) * size
+        for text in texts:
+            rows, tokens = rows + size, tokens + text.places * size
+            if rows > size and not self.at_once.fits(rows, tokens):
                 break
-            entering.append(self.waiting.pop())
-        few = len(entering) < self.at_once.rows // size // 4
-        if few and self.waiting and self.batch.texts:
-            self.waiting.extend(reversed(entering))
-            return []
-        return entering
+            count += 1
+        return count
 
 
 def generate(
@@ -143,7 +146,7 @@ def stream(
 def _as_it_comes(run: Run) -> Iterator[Wrote | Result]:
     done = _Done(run.settings.search.count)
     for finished in run.steps():
-        for text in [*run.batch.texts, *finished]:
+        for text in [*run.batch.all, *finished]:
             if news := text.news():
                 yield news
         yield from filter(None, map(done.add, finished))

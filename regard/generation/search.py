@@ -72,7 +72,7 @@ class Search(Protocol):
         """The state of a text of which nothing is written yet. `text` tells apart texts that chance may tell apart."""
 
     def step(self, states: Sequence[State], logits: Logits, terms: Terms) -> None:
-        """Move all texts one token on. The logits are of their rows, in order."""
+        """Move all texts one token on. The logits are of their rows, in order; they may be overwritten."""
 
 
 class OneRow:
@@ -112,8 +112,9 @@ class Greedy:
 
     def step(self, states: Sequence[State], logits: Logits, terms: Terms) -> None:
         """Write the likeliest token behind every row."""
+        own = log_probabilities(logits)
         ruled = apply(terms.rules, logits, [state.rows[0] for state in states])
-        write(states, logits, ruled, ruled.argmax(dim=-1), terms.stop)
+        write(states, own, ruled, ruled.argmax(dim=-1), terms.stop)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -141,9 +142,10 @@ class Sample:
     def step(self, states: Sequence[State], logits: Logits, terms: Terms) -> None:
         """Draw a token for every row."""
         rows = [state.rows[0] for state in states]
+        own = log_probabilities(logits)
         ruled = apply(terms.rules, logits, rows)
         drawn = torch.stack([torch.rand((), generator=row.random, dtype=torch.float64) for row in rows])
-        write(states, logits, ruled, draw(ruled, drawn.to(logits.device)), terms.stop)
+        write(states, own, ruled, draw(ruled, drawn.to(logits.device)), terms.stop)
 
 
 def draw(logits: Logits, numbers: Float[Tensor, " rows"]) -> Int[Tensor, " rows"]:
@@ -162,10 +164,13 @@ def log_probabilities(logits: Logits) -> Logits:
     return found
 
 
-def write(states: Sequence[State], logits: Logits, ruled: Logits, chosen: Int[Tensor, " rows"], stop: Stop) -> None:
-    """Write the chosen token behind every row, unless the rules forbid even that one."""
+def write(states: Sequence[State], own: Logits, ruled: Logits, chosen: Int[Tensor, " rows"], stop: Stop) -> None:
+    """Write the chosen token behind every row, unless the rules forbid even that one.
+
+    Its score is the network's own log-probability, whatever the rules made of it.
+    """
     at = chosen[:, None]
-    scores = log_probabilities(logits).gather(1, at)[:, 0].tolist()
+    scores = own.gather(1, at)[:, 0].tolist()
     forbidden = ruled.gather(1, at)[:, 0].isneginf().tolist()
     for state, token, score, stuck in zip(states, chosen.tolist(), scores, forbidden, strict=True):
         assert isinstance(state, OneRow)

@@ -20,12 +20,12 @@ from regard.transformer.rows import Rows
 
 
 class Kept:
-    """The keys and values of one attention."""
+    """The keys and values of one attention. Lines that rows have left stay, for rows that enter."""
 
     def __init__(self) -> None:
         self.lengths: tuple[int, ...] = ()
-        self._key: Float[Tensor, "batch heads room dim"] | None = None
-        self._value: Float[Tensor, "batch heads room dim"] | None = None
+        self._key: Float[Tensor, "lines heads room dim"] | None = None
+        self._value: Float[Tensor, "lines heads room dim"] | None = None
 
     @property
     def empty(self) -> bool:
@@ -88,35 +88,43 @@ class Kept:
         to, filled = torch.tensor(moved, dtype=torch.long, device=rows.device), self.longest
         for kept in (self._key, self._value) if moved else ():
             kept[to, :, :filled] = kept[rows[to], :, :filled]
-        self._key, self._value = self._key[: len(order)], self._value[: len(order)]
 
     def add(self, other: Kept) -> None:
         """Put the rows of another cache behind these."""
         if self._key is None or self._value is None or other._key is None or other._value is None:
             raise ValueError("rows can be added to a cache only after both have seen their first tokens")
-        self._key, self._value = (
-            torch.cat([_with_room(mine, room), _with_room(others, room)])
-            for mine, others in ((self._key, other._key), (self._value, other._value))
-            for room in [max(mine.shape[2], others.shape[2])]
-        )
+        here, both, longest = len(self.lengths), len(self.lengths) + len(other.lengths), other.longest
+        self._key, self._value = (_with_room(kept, both, longest) for kept in (self._key, self._value))
+        self._key[here:both, :, :longest] = other._key[: both - here, :, :longest]
+        self._value[here:both, :, :longest] = other._value[: both - here, :, :longest]
         self.lengths += other.lengths
+
+    def take(self, rows: Sequence[int]) -> Kept:
+        """A copy of these rows alone."""
+        taken = Kept()
+        if self._key is not None and self._value is not None:
+            taken.lengths, index = tuple(self.lengths[row] for row in rows), _index(rows, self)
+            taken._key, taken._value = (x[index, :, : taken.longest] for x in (self._key, self._value))
+        return taken
 
     def _fill(self, kept: Tensor | None, new: Tensor, rows: Rows, before: tuple[int, ...]) -> Tensor:
         needed = self.longest
         if kept is None:
             kept = new.new_zeros(rows.batch, new.shape[1], needed, new.shape[2])
         elif kept.shape[2] < needed:
-            kept = _with_room(kept, max(needed, kept.shape[2] + kept.shape[2] // 2 + 16))
+            kept = _with_room(kept, len(kept), max(needed, kept.shape[2] + kept.shape[2] // 2 + 16))
         if rows.uniform and len(set(before)) == 1:
-            kept[:, :, before[0] : needed] = rows.pad(new).transpose(1, 2)
+            kept[: rows.batch, :, before[0] : needed] = rows.pad(new).transpose(1, 2)
         else:
             starts = torch.tensor(before, device=new.device)[rows.row_of] if before != rows.starts else None
             kept[rows.row_of, :, rows.positions if starts is None else starts + rows.columns] = new
         return kept
 
 
-def _with_room(kept: Tensor, room: int) -> Tensor:
-    return torch.nn.functional.pad(kept, (0, 0, 0, room - kept.shape[2]))
+def _with_room(kept: Tensor, lines: int, room: int) -> Tensor:
+    """The same with at least so many lines, of at least so many places."""
+    more = max(0, lines - len(kept)), max(0, room - kept.shape[2])
+    return torch.nn.functional.pad(kept, (0, 0, 0, more[1], 0, 0, 0, more[0])) if any(more) else kept
 
 
 class Cache:
@@ -162,6 +170,14 @@ class Cache:
         for mine, others in zip([*self.own, *self.source], [*other.own, *other.source], strict=True):
             if not (mine.empty and others.empty):
                 mine.add(others)
+
+    def take(self, rows: Sequence[int]) -> Cache:
+        """A copy of these rows alone, each with its own of the source."""
+        if self._copies != 1:
+            raise ValueError("rows that share those of the source cannot be taken alone")
+        taken = Cache(len(self.own))
+        taken.own, taken.source = ([kept.take(rows) for kept in layers] for layers in (self.own, self.source))
+        return taken
 
 
 def _index(order: Sequence[int], kept: Kept) -> Tensor:
@@ -219,6 +235,13 @@ class Memory:
         """Keep these rows, in this order. Leave a row out and it is dropped; name it twice and it is copied."""
         for layer in self.own:
             layer.rows = [layer.rows[row] for row in order]
+
+    def take(self, rows: Sequence[int]) -> Memory:
+        """A copy of these rows alone."""
+        taken = Memory(len(self.own), None)
+        for layer, mine in zip(taken.own, self.own, strict=True):
+            layer.length, layer.rows = mine.length, [mine.rows[row] for row in rows]
+        return taken
 
     def spread(self, copies: int) -> None:
         """Copy every row so many times, side by side."""

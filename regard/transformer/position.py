@@ -24,12 +24,42 @@ def frequencies(dim: int, base: float) -> Float[Tensor, " half"]:
     return base ** (-torch.arange(0, dim, 2, dtype=torch.float64) / dim)
 
 
-def angles(rows: Rows, speed: Float[Tensor, " half"]) -> Float[Tensor, "positions half"]:
-    """position · speed for all positions from the first to the last of a batch, in float64: exact for any of them."""
-    return torch.arange(rows.begin, rows.end, dtype=torch.float64)[:, None] * speed
+def angles(begin: int, end: int, speed: Float[Tensor, " half"]) -> Float[Tensor, "positions half"]:
+    """position · speed for all positions from `begin` to `end`, in float64: exact for any of them."""
+    return torch.arange(begin, end, dtype=torch.float64)[:, None] * speed
 
 
-class Sinusoidal(nn.Module):
+KNOWN = 16384
+"""Up to this position, numbers that follow from positions alone are worked out once."""
+Tables = tuple[Float[Tensor, "positions some"], ...]
+
+
+class Computed(nn.Module):
+    """What follows from positions alone. A decoder asks for it at every token, so it is kept."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._known: dict[tuple[torch.dtype, torch.device], Tables] = {}
+
+    def tables(self, begin: int, end: int) -> Tables:
+        """The numbers of the positions from `begin` to `end`, in float64."""
+        raise NotImplementedError
+
+    def at(self, rows: Rows, dtype: torch.dtype) -> Tables:
+        """The numbers at each token."""
+        if rows.end > KNOWN:
+            here = rows.positions - rows.begin
+            return tuple(table.to(rows.device, dtype)[here] for table in self.tables(rows.begin, rows.end))
+        known = self._known.get((dtype, rows.device))
+        if known is None or len(known[0]) < rows.end:
+            with torch.inference_mode(False):
+                enough = max(256, 1 << (rows.end - 1).bit_length())
+                known = tuple(table.to(rows.device, dtype) for table in self.tables(0, enough))
+            self._known[dtype, rows.device] = known
+        return tuple(table[rows.positions] for table in known)
+
+
+class Sinusoidal(Computed):
     """sin and cos of the position at wave lengths from 2π to 10000·2π (Vaswani et al. 2017, section 3.5)."""
 
     def __init__(self, design: config.Sinusoidal, dim: int) -> None:
@@ -40,14 +70,17 @@ class Sinusoidal(nn.Module):
 
     def forward(self, rows: Rows, dtype: torch.dtype) -> Float[Tensor, "tokens dim"]:
         """The vector to add at each token."""
-        turned = angles(rows, frequencies(self.dim, 10000.0))
+        return self.at(rows, dtype)[0]
+
+    def tables(self, begin: int, end: int) -> tuple[Float[Tensor, "positions dim"]]:
+        """The vectors of the positions from `begin` to `end`."""
+        turned = angles(begin, end, frequencies(self.dim, 10000.0))
         sine, cosine = turned.sin(), turned.cos()[:, : self.dim // 2]
         if self.layout is Layout.HALVES:
-            table = torch.cat([sine, cosine], dim=1)
-        else:
-            table = torch.empty(len(turned), self.dim, dtype=torch.float64)
-            table[:, 0::2], table[:, 1::2] = sine, cosine
-        return table.to(rows.device, dtype)[rows.positions - rows.begin]
+            return (torch.cat([sine, cosine], dim=1),)
+        table = torch.empty(len(turned), self.dim, dtype=torch.float64)
+        table[:, 0::2], table[:, 1::2] = sine, cosine
+        return (table,)
 
 
 class Learned(nn.Module):
@@ -77,7 +110,7 @@ class Rotation:
         return torch.cat([left * self.cosine - right * self.sine, right * self.cosine + left * self.sine], dim=-1)
 
 
-class Rotary(nn.Module):
+class Rotary(Computed):
     """Turns query and key, so that their product depends on how far apart they are (Su et al. 2021)."""
 
     def __init__(self, design: config.Rotary, head_dim: int) -> None:
@@ -88,9 +121,13 @@ class Rotary(nn.Module):
 
     def forward(self, rows: Rows, dtype: torch.dtype) -> Rotation:
         """The angles for the tokens of a batch."""
-        turned, at = angles(rows, self.speed()), rows.positions - rows.begin
-        cosine, sine = (table.to(rows.device, dtype)[at][:, None] for table in (turned.cos(), turned.sin()))
-        return Rotation(cosine, sine)
+        cosine, sine = self.at(rows, dtype)
+        return Rotation(cosine[:, None], sine[:, None])
+
+    def tables(self, begin: int, end: int) -> Tables:
+        """Cosine and sine of the angles at the positions from `begin` to `end`."""
+        turned = angles(begin, end, self.speed())
+        return turned.cos(), turned.sin()
 
     def speed(self) -> Float[Tensor, " half"]:
         """How fast each pair turns."""

@@ -123,14 +123,14 @@ def test_finished_rows_leave_and_waiting_ones_enter():
 def test_so_many_tokens_at_once():
     texts = [Given([1] * length) for length in (2, 8, 3, 5)]
     settings = Settings(limit=4)
-    batch, real, most = [], Batch.enter, []
+    real, most = Batch.step, []
 
-    def enter(self, entering):
-        most.append(sum(text.places for text in [*self.texts, *entering]))
-        return real(self, entering)
+    def step(self):
+        most.append(sum(text.places for text in self.texts))
+        return real(self)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Batch, "enter", enter)
+        patch.setattr(Batch, "step", step)
         batch = list(generate(network("rotary"), texts, settings, at_once=AtOnce(rows=9, tokens=20)))
     assert [result.number for result in batch] == [0, 1, 2, 3]
     assert max(most) <= 20
@@ -211,3 +211,27 @@ def test_half_precision_is_ranked_in_single():
     net = made(encoder_decoder("halves", network("rotary").config.head, layers=1)).to(torch.bfloat16)
     result = next(generate(net, [Given([1], [4, 5])], Settings(search=Beam(size=2), limit=4, rules=[EndAtLimit(2)])))
     assert len(result.tokens) == 4
+
+
+@pytest.mark.parametrize("name", ["rotary", "translating"])
+def test_texts_are_begun_together_and_enter_one_by_one(name):
+    """First tokens are read as many at a time as may be written at once, and no place stays free while texts wait."""
+    net, firsts, places = network(name), [], []
+    real_begin, real_step = Batch.begin, Batch.step
+
+    def begin(self, texts):
+        firsts.append(len(texts))
+        return real_begin(self, texts)
+
+    def step(self):
+        places.append((len(self.texts), len(self.begun)))
+        return real_step(self)
+
+    texts = [Given([1 + number % 7], [3 + number % 11, 4]) for number in range(12)]
+    texts = texts if name == "translating" else [Given(text.prompt) for text in texts]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Batch, "begin", begin)
+        patch.setattr(Batch, "step", step)
+        list(generate(net, texts, Settings(end=[2, 5, 7], limit=9), at_once=AtOnce(rows=4)))
+    assert firsts == [4, 4, 4]
+    assert all(written == 4 for written, begun in places if begun)
