@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
-PYTEST ?= -n 2
+PYTEST ?= -n 2 --durations=15
 
 .PHONY: demo test style types imports tests docs format clean
 

@@ -309,6 +309,7 @@ def main():
     versions += f", CTranslate2 {ctranslate2.__version__}" if ctranslate2 else ", without CTranslate2"
     print(f"{versions}, {torch.backends.cpu.get_cpu_capability()}, {THREADS} threads, load {load_now()}")
     rounds = 1 if options.quick else options.rounds
+    os.environ["OMP_NUM_THREADS"] = str(THREADS)  # of the processes to come: CTranslate2 and torch must not disagree
     context = multiprocessing.get_context("spawn")
     for name in [options.only] if options.only else SIZES:
         with tempfile.TemporaryDirectory() as folder:

@@ -21,6 +21,8 @@ from torch import Tensor
 
 SCORES = 1 << 21
 """How many scores are held at a time."""
+SMALL = -80.0
+"""The logarithm of a probability that float32 can only just write with all its digits."""
 
 
 def cross_entropy(
@@ -54,14 +56,15 @@ class ScoreAndLose(torch.autograd.Function):
         for start in range(0, len(x), size):
             part, aims = x[start : start + size], targets[start : start + size]
             scores = torch.nn.functional.linear(part, weight, bias)
-            highest = scores.amax(dim=1, keepdim=True)
-            scores.sub_(highest)
-            right = scores.gather(1, aims[:, None])[:, 0]
-            mean = scores.mean(dim=1) if smoothing else right
-            sums = scores.exp_().sum(dim=1)
-            total += (sums.log() - (1 - smoothing) * right - smoothing * mean).sum()
+            chances = scores.softmax(dim=1)
+            right = _logarithm(chances, scores, aims)
+            total -= right.sum() * (1 - smoothing)
+            if smoothing:  # the mean of all scores is the score by the mean of all rows of the matrix
+                mean = part @ weight.mean(dim=0) + (0 if bias is None else bias.mean())
+                whole = scores.gather(1, aims[:, None])[:, 0] - right
+                total -= (mean - whole).sum() * smoothing
             if any(wanted):
-                gradients.add(start, part, scores, sums, aims, smoothing)
+                gradients.add(start, part, chances, aims, smoothing)
         ctx.save_for_backward(gradients.x, gradients.weight, gradients.bias)
         return total
 
@@ -70,6 +73,15 @@ class ScoreAndLose(torch.autograd.Function):
         """What `forward` computed, times the gradient of what came after."""
         parts = (None if part is None else part * gradient[0] for part in ctx.saved_tensors)
         return *parts, None, None, None
+
+
+def _logarithm(chances: Tensor, scores: Tensor, aims: Int[Tensor, " tokens"]) -> Float[Tensor, " tokens"]:
+    """log p of the targets; from the scores where p is too small to be written as a number."""
+    right = chances.gather(1, aims[:, None])[:, 0].log()
+    lost = (right < SMALL).nonzero()[:, 0]
+    if len(lost):
+        right[lost] = scores[lost].log_softmax(dim=1).gather(1, aims[lost, None])[:, 0]
+    return right
 
 
 class Gradients:
@@ -81,22 +93,21 @@ class Gradients:
         self.weight = torch.zeros_like(weight) if wanted[1] else None
         self.bias = torch.zeros_like(bias) if bias is not None and wanted[2] else None
 
-    def add(self, start: int, x: Tensor, exponents: Tensor, sums: Tensor, aims: Tensor, smoothing: float) -> None:
-        """Add a part: exponents / sums are its probabilities, which are nowhere written out."""
+    def add(self, start: int, x: Tensor, chances: Tensor, aims: Tensor, smoothing: float) -> None:
+        """Add a part: its vectors, and how likely each token of the vocabulary is behind each of them."""
         vocabulary, right = len(self.matrix), 1 - smoothing
-        share = 1 / sums[:, None]
         if self.x is not None:
-            part = torch.mm(exponents, self.matrix, out=self.x[start : start + len(x)]).mul_(share)
+            part = torch.mm(chances, self.matrix, out=self.x[start : start + len(x)])
             part.sub_(self.matrix[aims], alpha=right)
             if smoothing:
                 part.sub_(self.matrix.sum(dim=0), alpha=smoothing / vocabulary)
         if self.weight is not None:
-            self.weight.addmm_(exponents.t(), x * share)
+            self.weight.addmm_(chances.t(), x)
             self.weight.index_add_(0, aims, x, alpha=-right)
             if smoothing:
                 self.weight.sub_(x.sum(dim=0), alpha=smoothing / vocabulary)
         if self.bias is not None:
-            self.bias.addmv_(exponents.t(), share[:, 0])
+            self.bias.add_(chances.sum(dim=0))
             self.bias.index_add_(0, aims, x.new_ones(len(aims)), alpha=-right)
             if smoothing:
                 self.bias.sub_(len(x) * smoothing / vocabulary)
