@@ -85,10 +85,9 @@ def our_end(name):
 
 
 def ended(scores, left):
-    """The end is certain where one token is left to write, and impossible before."""
-    scores = scores.clone()
+    """The end is certain where one token is left to write, and impossible before. Written in place, on both sides."""
     last = left <= 1
-    scores[~last, END] = -torch.inf
+    scores[:, END].masked_fill_(~last, -torch.inf)
     if bool(last.any()):
         scores[last] = -torch.inf
         scores[last, END] = 0

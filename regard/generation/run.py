@@ -71,8 +71,9 @@ class Run:
             self._read_on()
             if self.waiting and not batch.begun and self._fitting(self.waiting[-1:], batch.texts):
                 count = self._fitting(reversed(self.waiting), ())
-                begun = [self.waiting.pop() for _ in range(count)]
-                yield batch.begin(begun)
+                together = self.waiting[-count:]
+                del self.waiting[-count:]
+                yield batch.begin(together)
             elif count := self._fitting(reversed(batch.begun), batch.texts):
                 batch.enter(count)
             elif not batch.texts:
