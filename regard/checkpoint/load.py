@@ -9,7 +9,7 @@ and memory holds one copy.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from regard.checkpoint.files import CONFIG, CheckpointError, Stored, open_tensors, read_json
 from regard.checkpoint.report import Fate, Origin, Report
-from regard.checkpoint.rounding import widened
+from regard.checkpoint.rounding import Rounded, as_stored, widened
 from regard.families.family import ConfigError, Family
 from regard.families.registry import FAMILIES
 from regard.families.table import Place, Same, places
@@ -44,6 +44,7 @@ def load(
     dtype: torch.dtype | None = None,
     device: torch.device | str = "cpu",
     seed: int = 0,
+    in_bytes: Callable[[nn.Module], Collection[str]] = lambda _: (),
 ) -> tuple[AnyNetwork, Report]:
     """The network in a folder, ready for use, and the report of what became of each tensor.
 
@@ -51,6 +52,9 @@ def load(
     names (`"BertForSequenceClassification"` on a pretrained BERT), `change` for other values of config keys
     (`{"num_labels": 5}`); a head that the checkpoint lacks starts untrained, from `seed`, and the report says so. The
     weights keep their type unless `dtype` says otherwise.
+
+    The matrices that `in_bytes` names stay bytes where the folder has bytes: levels in place of the weight, and their
+    scales beside them. Such a network computes nothing before `engine.prepare` has seen it.
     """
     folder = Path(folder)
     values = _changed(_config(folder), change or {})
@@ -62,7 +66,7 @@ def load(
         else:
             design, origin, table = _published(values, architecture, stored, folder)
         plan = _plan(design, table, stored, Report(str(folder), origin))
-        return _fill(plan, stored, dtype, torch.device(device), seed), plan.report
+        return _fill(plan, stored, dtype, torch.device(device), seed, in_bytes(plan.network)), plan.report
 
 
 @dataclass(frozen=True)
@@ -185,7 +189,7 @@ def _untied(design: config.Network, table: Table, stored: Mapping[str, Stored], 
     first = by_ours.get(f"{side}.tokens.weight") or by_ours.get("source.tokens.weight")
     if last is None or first is None or last == first:
         return design
-    if stored[last].shape == stored[first].shape and torch.equal(stored[last].read(), stored[first].read()):
+    if stored[last].same(stored[first]):
         return design
     words = replace(words, weights=Weights.OWN)
     return replace(design, head=replace(head, words=words) if isinstance(head, TwoHeads) else words)
@@ -233,8 +237,7 @@ def _note_repeated(
 ) -> None:
     if place.theirs == first.theirs:
         return
-    one, other = stored[first.theirs], stored[place.theirs]
-    if one.shape != other.shape or not torch.equal(one.read(), other.read()):
+    if not stored[first.theirs].same(stored[place.theirs]):
         why = table and _ignored(place.theirs, table)
         fate = Fate.IGNORED if why else Fate.MISSHAPEN
         report.add(place.theirs, place.ours, fate, why or f"it should repeat {first.theirs}, and differs")
@@ -320,14 +323,25 @@ def _refuse(report: Report) -> None:
 
 
 def _fill(
-    plan: Plan, stored: Mapping[str, Stored], dtype: torch.dtype | None, device: torch.device, seed: int
+    plan: Plan,
+    stored: Mapping[str, Stored],
+    dtype: torch.dtype | None,
+    device: torch.device,
+    seed: int,
+    in_bytes: Collection[str],
 ) -> AnyNetwork:
     """Put every tensor in its place."""
     used = {stored[place.theirs].dtype for place in plan.places}
     target = dtype or _widest(used, plan.report)
     taken: set[int] = set()
     for place in plan.places:
-        for name, part in zip(place.ours, place.how.read(stored[place.theirs].read(), len(place.ours)), strict=True):
+        tensor = stored[place.theirs]
+        levels = as_stored(place, tensor) if all(name in in_bytes for name in place.ours) else None
+        parts: Sequence[Tensor | Rounded] = levels or place.how.read(tensor.read(), len(place.ours))
+        for name, part in zip(place.ours, parts, strict=True):
+            if isinstance(part, Rounded):
+                _set_levels(plan.network, name, part)
+                continue
             value = part.to(device, target)
             # An old file may hold one piece of memory under two names; two parameters must not share it.
             _set(plan.network, name, value.clone() if value.data_ptr() in taken else value)
@@ -357,6 +371,13 @@ def _set(root: nn.Module, name: str, value: Tensor) -> None:
     module, _, last = name.rpartition(".")
     owner = root.get_submodule(module)
     owner.register_parameter(last, nn.Parameter(value, requires_grad=owner.get_parameter(last).requires_grad))
+
+
+def _set_levels(root: nn.Module, name: str, value: Rounded) -> None:
+    module, _, last = name.rpartition(".")
+    owner = root.get_submodule(module)
+    owner.register_parameter(last, nn.Parameter(value.levels, requires_grad=False))
+    owner.register_buffer("scale", value.scale, persistent=False)
 
 
 def _times(shape: Iterable[int]) -> str:

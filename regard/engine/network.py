@@ -28,7 +28,7 @@ def prepare(network: AnyNetwork, precision: Precision = Precision.FP32) -> AnyNe
     parameter = next(network.parameters())
     if parameter.device.type != "cpu":
         raise ValueError(f"networks are prepared for a CPU, and this one is on {parameter.device}: use it as it is")
-    if any(weight.dtype != torch.float32 for weight in network.parameters()):
+    if any(weight.dtype not in (torch.float32, torch.int8) for weight in network.parameters()):
         raise ValueError(f"networks are prepared from float32, found {parameter.dtype}: load it with dtype=float32")
     prepared = _sharing(network).eval()
     _replace(prepared, precision)
