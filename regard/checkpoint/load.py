@@ -63,9 +63,10 @@ def load(
         if values.get("model_type") == NATIVE:
             design, origin, table = _native(values, architecture, folder), None, None
             _check_layers(design, stored, folder)
+            probe = _empty(design, folder)
         else:
-            design, origin, table = _published(values, architecture, stored, folder)
-        plan = _plan(design, table, stored, Report(str(folder), origin))
+            probe, origin, table = _published(values, architecture, stored, folder)
+        plan = _plan(probe, table, stored, Report(str(folder), origin))
         return _fill(plan, stored, dtype, torch.device(device), seed, in_bytes(plan.network)), plan.report
 
 
@@ -122,7 +123,7 @@ def _native(values: Mapping[str, Any], architecture: str | None, folder: Path) -
 
 def _published(
     values: dict[str, Any], architecture: str | None, stored: Mapping[str, Stored], folder: Path
-) -> tuple[config.Network, Origin, Table]:
+) -> tuple[AnyNetwork, Origin, Table]:
     kind = values.get("model_type")
     if not isinstance(kind, str) or kind not in FAMILIES:
         raise CheckpointError(f"{folder / CONFIG}: model_type is {kind!r}; known are {', '.join([*FAMILIES, NATIVE])}")
@@ -133,8 +134,7 @@ def _published(
         raise CheckpointError(f"{folder / str(error)}") from None
     _check_layers(design, stored, folder)
     table = Table(family, name, _base(family, name, stored))
-    design = _untied(design, table, stored, folder)
-    return design, Origin(family.name, name, {**values, "architectures": [name]}), table
+    return _untied(design, table, stored, folder), Origin(family.name, name, {**values, "architectures": [name]}), table
 
 
 def _check_layers(design: config.Network, stored: Mapping[str, Stored], folder: Path) -> None:
@@ -174,25 +174,23 @@ def _modern_names(stored: dict[str, Stored], folder: Path) -> dict[str, Stored]:
     return renamed
 
 
-def _untied(design: config.Network, table: Table, stored: Mapping[str, Stored], folder: Path) -> config.Network:
+def _untied(design: config.Network, table: Table, stored: Mapping[str, Stored], folder: Path) -> AnyNetwork:
     """A last layer that is stored and differs from the token table is its own, whatever the config says."""
+    probe = _empty(design, folder)
     if isinstance(design, config.DualEncoder):
-        return design
+        return probe
     head = design.head
     words = head.words if isinstance(head, TwoHeads) else head
     if head is None or not isinstance(words, LanguageModel) or words.weights is Weights.OWN:
-        return design
-    probe = _empty(design, folder)
+        return probe
     by_ours = {place.ours[0]: place.theirs for place in _spelt_out(probe, table) if place.theirs in stored}
     last = by_ours.get("head.words.output.weight" if isinstance(head, TwoHeads) else "head.output.weight")
     side = "target" if isinstance(design, config.EncoderDecoder) else "embedding"
     first = by_ours.get(f"{side}.tokens.weight") or by_ours.get("source.tokens.weight")
-    if last is None or first is None or last == first:
-        return design
-    if stored[last].same(stored[first]):
-        return design
+    if last is None or first is None or last == first or stored[last].same(stored[first]):
+        return probe
     words = replace(words, weights=Weights.OWN)
-    return replace(design, head=replace(head, words=words) if isinstance(head, TwoHeads) else words)
+    return _empty(replace(design, head=replace(head, words=words) if isinstance(head, TwoHeads) else words), folder)
 
 
 def _spelt_out(probe: nn.Module, table: Table | None) -> list[Place]:
@@ -210,9 +208,8 @@ def _first_names(probe: nn.Module) -> dict[str, str]:
     return {name: first.setdefault(id(value), name) for name, value in probe.named_parameters(remove_duplicate=False)}
 
 
-def _plan(design: config.Network, table: Table | None, stored: Mapping[str, Stored], report: Report) -> Plan:
+def _plan(probe: AnyNetwork, table: Table | None, stored: Mapping[str, Stored], report: Report) -> Plan:
     """Find a tensor for every parameter, and a reason for every tensor."""
-    probe = _empty(design, Path(report.folder))
     canonical, shapes = _first_names(probe), {name: value.shape for name, value in probe.named_parameters()}
     taken: dict[str, Place] = {}
     chosen: list[Place] = []

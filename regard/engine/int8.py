@@ -13,6 +13,7 @@ a row of it are much alike, while an input has a few that stand out, and the res
 
 from __future__ import annotations
 
+import threading
 import warnings
 
 import torch
@@ -24,6 +25,8 @@ from regard.engine.matrix import Affine
 
 FEWER_LEVELS = 63
 """2 · 63 · (127 + 128) fits into sixteen bits: an input is stored from 1 to 255, with its zero at 128."""
+ONE_BY_ONE = threading.Lock()
+"""Which warnings are shown is the same for all threads, so only one of them may change it."""
 ROWS = 512
 """How many rows of a matrix are made numbers at a time: what fits into a CPU's cache is quick, and takes no memory."""
 
@@ -55,9 +58,10 @@ class BySixteenBits(nn.Module):
 
     def __init__(self, affine: Affine) -> None:
         super().__init__()
-        with warnings.catch_warnings():  # torch will let go of this type one day; the kernels know no other
+        with ONE_BY_ONE, warnings.catch_warnings():  # torch will let go of this type; the kernels know no other
             warnings.simplefilter("ignore")
-            self.levels = torch.ops.quantized.linear_prepack(_in_fewer_levels(affine.weight), None)
+            levels = _in_fewer_levels(affine.weight)
+        self.levels = torch.ops.quantized.linear_prepack(levels, None)
         self.register_buffer("bias", affine.bias, persistent=False)
 
     def forward(self, x: Float[Tensor, "*any input"]) -> Float[Tensor, "*any output"]:
