@@ -17,7 +17,7 @@ from regard.checkpoint.report import Report
 from regard.checkpoint.save import save
 from regard.engine import matrix as engine
 from regard.engine.matrix import Precision
-from regard.engine.network import prepare
+from regard.engine.network import matrices, prepare
 from regard.tasks import generate as generating
 from regard.tasks import habits
 from regard.tasks import translate as translating
@@ -173,6 +173,6 @@ def load(
     if dtype not in (None, torch.float32):
         raise ValueError(f"a prepared network computes in float32: leave dtype={dtype} or the precision out")
     network, report = checkpoint.load(
-        place, architecture=architecture, change=change, dtype=torch.float32, device=device
+        place, architecture=architecture, change=change, dtype=torch.float32, device=device, in_bytes=matrices
     )
     return Model(prepare(network, wanted), report, place, wanted)

@@ -47,6 +47,16 @@ class Stored:
     dtype: torch.dtype | None
     """None where it is no floating-point type."""
     read: Callable[[], Tensor]
+    levels: Callable[[], tuple[Tensor, Tensor]] | None = None
+    """Where it is bytes: its levels, and the scales that make them numbers (`rounding.py`)."""
+
+    def same(self, other: Stored) -> bool:
+        """Whether both hold the same numbers. Bytes are compared as they are."""
+        if self.shape != other.shape:
+            return False
+        if self.levels is not None and other.levels is not None:
+            return all(map(torch.equal, self.levels(), other.levels()))
+        return torch.equal(self.read(), other.read())
 
 
 def read_json(path: Path) -> dict[str, Any]:

@@ -9,7 +9,7 @@ and memory holds one copy.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from regard.checkpoint.files import CONFIG, CheckpointError, Stored, open_tensors, read_json
 from regard.checkpoint.report import Fate, Origin, Report
-from regard.checkpoint.rounding import widened
+from regard.checkpoint.rounding import Rounded, as_stored, widened
 from regard.families.family import ConfigError, Family
 from regard.families.registry import FAMILIES
 from regard.families.table import Place, Same, places
@@ -44,6 +44,7 @@ def load(
     dtype: torch.dtype | None = None,
     device: torch.device | str = "cpu",
     seed: int = 0,
+    in_bytes: Callable[[nn.Module], Collection[str]] = lambda _: (),
 ) -> tuple[AnyNetwork, Report]:
     """The network in a folder, ready for use, and the report of what became of each tensor.
 
@@ -51,6 +52,9 @@ def load(
     names (`"BertForSequenceClassification"` on a pretrained BERT), `change` for other values of config keys
     (`{"num_labels": 5}`); a head that the checkpoint lacks starts untrained, from `seed`, and the report says so. The
     weights keep their type unless `dtype` says otherwise.
+
+    The matrices that `in_bytes` names stay bytes where the folder has bytes: levels in place of the weight, and their
+    scales beside them. Such a network computes nothing before `engine.prepare` has seen it.
     """
     folder = Path(folder)
     values = _changed(_config(folder), change or {})
@@ -59,10 +63,11 @@ def load(
         if values.get("model_type") == NATIVE:
             design, origin, table = _native(values, architecture, folder), None, None
             _check_layers(design, stored, folder)
+            probe = _empty(design, folder)
         else:
-            design, origin, table = _published(values, architecture, stored, folder)
-        plan = _plan(design, table, stored, Report(str(folder), origin))
-        return _fill(plan, stored, dtype, torch.device(device), seed), plan.report
+            probe, origin, table = _published(values, architecture, stored, folder)
+        plan = _plan(probe, table, stored, Report(str(folder), origin))
+        return _fill(plan, stored, dtype, torch.device(device), seed, in_bytes(plan.network)), plan.report
 
 
 @dataclass(frozen=True)
@@ -118,7 +123,7 @@ def _native(values: Mapping[str, Any], architecture: str | None, folder: Path) -
 
 def _published(
     values: dict[str, Any], architecture: str | None, stored: Mapping[str, Stored], folder: Path
-) -> tuple[config.Network, Origin, Table]:
+) -> tuple[AnyNetwork, Origin, Table]:
     kind = values.get("model_type")
     if not isinstance(kind, str) or kind not in FAMILIES:
         raise CheckpointError(f"{folder / CONFIG}: model_type is {kind!r}; known are {', '.join([*FAMILIES, NATIVE])}")
@@ -129,8 +134,7 @@ def _published(
         raise CheckpointError(f"{folder / str(error)}") from None
     _check_layers(design, stored, folder)
     table = Table(family, name, _base(family, name, stored))
-    design = _untied(design, table, stored, folder)
-    return design, Origin(family.name, name, {**values, "architectures": [name]}), table
+    return _untied(design, table, stored, folder), Origin(family.name, name, {**values, "architectures": [name]}), table
 
 
 def _check_layers(design: config.Network, stored: Mapping[str, Stored], folder: Path) -> None:
@@ -170,25 +174,23 @@ def _modern_names(stored: dict[str, Stored], folder: Path) -> dict[str, Stored]:
     return renamed
 
 
-def _untied(design: config.Network, table: Table, stored: Mapping[str, Stored], folder: Path) -> config.Network:
+def _untied(design: config.Network, table: Table, stored: Mapping[str, Stored], folder: Path) -> AnyNetwork:
     """A last layer that is stored and differs from the token table is its own, whatever the config says."""
+    probe = _empty(design, folder)
     if isinstance(design, config.DualEncoder):
-        return design
+        return probe
     head = design.head
     words = head.words if isinstance(head, TwoHeads) else head
     if head is None or not isinstance(words, LanguageModel) or words.weights is Weights.OWN:
-        return design
-    probe = _empty(design, folder)
+        return probe
     by_ours = {place.ours[0]: place.theirs for place in _spelt_out(probe, table) if place.theirs in stored}
     last = by_ours.get("head.words.output.weight" if isinstance(head, TwoHeads) else "head.output.weight")
     side = "target" if isinstance(design, config.EncoderDecoder) else "embedding"
     first = by_ours.get(f"{side}.tokens.weight") or by_ours.get("source.tokens.weight")
-    if last is None or first is None or last == first:
-        return design
-    if stored[last].shape == stored[first].shape and torch.equal(stored[last].read(), stored[first].read()):
-        return design
+    if last is None or first is None or last == first or stored[last].same(stored[first]):
+        return probe
     words = replace(words, weights=Weights.OWN)
-    return replace(design, head=replace(head, words=words) if isinstance(head, TwoHeads) else words)
+    return _empty(replace(design, head=replace(head, words=words) if isinstance(head, TwoHeads) else words), folder)
 
 
 def _spelt_out(probe: nn.Module, table: Table | None) -> list[Place]:
@@ -206,9 +208,8 @@ def _first_names(probe: nn.Module) -> dict[str, str]:
     return {name: first.setdefault(id(value), name) for name, value in probe.named_parameters(remove_duplicate=False)}
 
 
-def _plan(design: config.Network, table: Table | None, stored: Mapping[str, Stored], report: Report) -> Plan:
+def _plan(probe: AnyNetwork, table: Table | None, stored: Mapping[str, Stored], report: Report) -> Plan:
     """Find a tensor for every parameter, and a reason for every tensor."""
-    probe = _empty(design, Path(report.folder))
     canonical, shapes = _first_names(probe), {name: value.shape for name, value in probe.named_parameters()}
     taken: dict[str, Place] = {}
     chosen: list[Place] = []
@@ -233,8 +234,7 @@ def _note_repeated(
 ) -> None:
     if place.theirs == first.theirs:
         return
-    one, other = stored[first.theirs], stored[place.theirs]
-    if one.shape != other.shape or not torch.equal(one.read(), other.read()):
+    if not stored[first.theirs].same(stored[place.theirs]):
         why = table and _ignored(place.theirs, table)
         fate = Fate.IGNORED if why else Fate.MISSHAPEN
         report.add(place.theirs, place.ours, fate, why or f"it should repeat {first.theirs}, and differs")
@@ -320,14 +320,25 @@ def _refuse(report: Report) -> None:
 
 
 def _fill(
-    plan: Plan, stored: Mapping[str, Stored], dtype: torch.dtype | None, device: torch.device, seed: int
+    plan: Plan,
+    stored: Mapping[str, Stored],
+    dtype: torch.dtype | None,
+    device: torch.device,
+    seed: int,
+    in_bytes: Collection[str],
 ) -> AnyNetwork:
     """Put every tensor in its place."""
     used = {stored[place.theirs].dtype for place in plan.places}
     target = dtype or _widest(used, plan.report)
     taken: set[int] = set()
     for place in plan.places:
-        for name, part in zip(place.ours, place.how.read(stored[place.theirs].read(), len(place.ours)), strict=True):
+        tensor = stored[place.theirs]
+        levels = as_stored(place, tensor) if all(name in in_bytes for name in place.ours) else None
+        parts: Sequence[Tensor | Rounded] = levels or place.how.read(tensor.read(), len(place.ours))
+        for name, part in zip(place.ours, parts, strict=True):
+            if isinstance(part, Rounded):
+                _set_levels(plan.network, name, part)
+                continue
             value = part.to(device, target)
             # An old file may hold one piece of memory under two names; two parameters must not share it.
             _set(plan.network, name, value.clone() if value.data_ptr() in taken else value)
@@ -357,6 +368,13 @@ def _set(root: nn.Module, name: str, value: Tensor) -> None:
     module, _, last = name.rpartition(".")
     owner = root.get_submodule(module)
     owner.register_parameter(last, nn.Parameter(value, requires_grad=owner.get_parameter(last).requires_grad))
+
+
+def _set_levels(root: nn.Module, name: str, value: Rounded) -> None:
+    module, _, last = name.rpartition(".")
+    owner = root.get_submodule(module)
+    owner.register_parameter(last, nn.Parameter(value.levels, requires_grad=False))
+    owner.register_buffer("scale", value.scale, persistent=False)
 
 
 def _times(shape: Iterable[int]) -> str:

@@ -2,19 +2,20 @@
 
 Each output of a matrix has a scale of its own. In a file the levels stand under the matrix's own name and the scales
 under that name and `.scale`, shaped so that levels · scale is the matrix, in whatever layout the file has. Whoever
-reads the folder gets the matrix: rounding it again gives the same levels.
+reads the folder gets the matrix (rounding it again gives the same levels), or the levels as they are, if asked for.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import torch
 from jaxtyping import Float, Int8
 from torch import Tensor
 
 from regard.checkpoint.files import CheckpointError, Stored
+from regard.families.table import Place
 
 LEVELS = 127
 SCALE = ".scale"
@@ -32,7 +33,28 @@ def rounded(
 ) -> tuple[Int8[Tensor, "output input"], Float[Tensor, " output"]]:
     """The weight in levels, and what one level is worth for each output."""
     scale = scales(weight)
-    return (weight / scale[:, None]).round().to(torch.int8), scale
+    return (weight / scale[:, None]).round_().to(torch.int8), scale
+
+
+@dataclass(frozen=True)
+class Rounded:
+    """A matrix in levels, as a file has it."""
+
+    levels: Int8[Tensor, "output input"]
+    scale: Float[Tensor, " output"]
+    """What one level is worth, for each output."""
+
+    def widened(self) -> Float[Tensor, "output input"]:
+        """The matrix."""
+        return self.levels.float() * self.scale[:, None]
+
+    def times(self, number: float) -> Rounded:
+        """The matrix times a number."""
+        return Rounded(self.levels, self.scale * number)
+
+    def scales(self, levels: int = LEVELS) -> Float[Tensor, " output"]:
+        """What one level would be worth if there were so many: to the last bit what `scales` finds for the matrix."""
+        return (self.scale * LEVELS).clamp_min(TINY) / levels
 
 
 def narrowed(scale: Tensor) -> Tensor:
@@ -55,7 +77,23 @@ def widened(stored: Mapping[str, Stored], folder: str) -> dict[str, Stored]:
             one not in (1, size) for one, size in zip(scale.shape, value.shape, strict=True)
         ):
             raise CheckpointError(f"{folder}: the scales of {name} are {scale.shape}, its levels {value.shape}")
-        found[name] = replace(value, dtype=torch.float32, read=_reader(value, scale))
+        found[name] = replace(
+            value, dtype=torch.float32, read=_reader(value, scale), levels=_levels_reader(value, scale)
+        )
+    return found
+
+
+def as_stored(place: Place, stored: Stored) -> list[Rounded] | None:
+    """The matrices in one tensor of a file, in levels; None if the file has other numbers, or other scales, there."""
+    if stored.levels is None:
+        return None
+    levels, scale = stored.levels()
+    count = len(place.ours)
+    found = []
+    for part, one in zip(place.how.read(levels, count), place.how.read(scale.expand_as(levels), count), strict=True):
+        if part.ndim != 2 or not (one.stride(1) == 0 or bool((one == one[:, :1]).all())):
+            return None
+        found.append(Rounded(part, one[:, 0].float()))
     return found
 
 
@@ -67,3 +105,7 @@ def _scales(name: str, stored: Mapping[str, Stored]) -> bool:
 
 def _reader(levels: Stored, scale: Stored) -> Callable[[], Tensor]:
     return lambda: levels.read().float() * scale.read()
+
+
+def _levels_reader(levels: Stored, scale: Stored) -> Callable[[], tuple[Tensor, Tensor]]:
+    return lambda: (levels.read(), scale.read())

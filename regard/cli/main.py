@@ -12,19 +12,42 @@ from typer.core import TyperGroup
 from regard.cli import convert, demo, doctor, generate, plot, recipes, show, tokenize, train, translate
 
 
-class Commands(TyperGroup):
-    """All commands.
+class AsGiven:
+    """What has the right type already, or is not given, stays as it is: typer would import pydantic (0.1 s) to learn
+    that. Everything else is typer's to read."""
 
-    In `regard show --help`, the `--help` of `regard` itself is not given, and typer would import pydantic (0.1 s) to
-    learn that nothing is no boolean. Here it is False, which is one already.
-    """
+    def __init__(self, parameter: Any) -> None:
+        self.parameter, self.kind = parameter, parameter.type_descriptor.annotation
+
+    def coerce(self, value: Any, param: Any, ctx: Any) -> Any:
+        """The value of an option or argument."""
+        if (value is None and param.nargs == 1 and not param.multiple) or type(value) is self.kind:
+            return value
+        self.parameter._runtime_param = None
+        return self.parameter.get_runtime_param().coerce(value, param=param, ctx=ctx)
+
+
+class Commands(TyperGroup):
+    """All commands, and their options read without pydantic where they can be."""
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """A command."""
+        command = super().get_command(ctx, cmd_name)
+        for parameter in command.get_params(ctx) if command else ():
+            _read_as_given(parameter)
+        return command
 
     def get_help_option(self, ctx: Any) -> Any:
-        """The same option, with a default."""
+        """The `--help` of `regard` itself, which is not given in `regard show --help`."""
         option = super().get_help_option(ctx)
         if option is not None:
-            option.default = False
+            _read_as_given(option)
         return option
+
+
+def _read_as_given(parameter: Any) -> None:
+    if hasattr(parameter, "_runtime_param"):  # earlier versions of typer do without pydantic anyway
+        parameter._runtime_param = AsGiven(parameter)
 
 
 app = typer.Typer(

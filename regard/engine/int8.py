@@ -13,17 +13,22 @@ a row of it are much alike, while an input has a few that stand out, and the res
 
 from __future__ import annotations
 
+import threading
 import warnings
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from regard.checkpoint.rounding import LEVELS, TINY, rounded, scales
+from regard.checkpoint.rounding import LEVELS, TINY, Rounded, rounded, scales
 from regard.engine.matrix import Affine
 
 FEWER_LEVELS = 63
 """2 · 63 · (127 + 128) fits into sixteen bits: an input is stored from 1 to 255, with its zero at 128."""
+ONE_BY_ONE = threading.Lock()
+"""Which warnings are shown is the same for all threads, so only one of them may change it."""
+ROWS = 512
+"""How many rows of a matrix are made numbers at a time: what fits into a CPU's cache is quick, and takes no memory."""
 
 
 class ByInstruction(nn.Module):
@@ -33,9 +38,9 @@ class ByInstruction(nn.Module):
 
     def __init__(self, affine: Affine) -> None:
         super().__init__()
-        levels, scale = rounded(affine.weight)
-        self.levels = nn.Buffer(levels, persistent=False)
-        self.scale = nn.Buffer(scale / LEVELS, persistent=False)
+        weight = affine.weight if isinstance(affine.weight, Rounded) else Rounded(*rounded(affine.weight))
+        self.levels = nn.Buffer(weight.levels.contiguous(), persistent=False)
+        self.scale = nn.Buffer(weight.scales() / LEVELS, persistent=False)
         self.register_buffer("bias", affine.bias, persistent=False)
 
     def forward(self, x: Float[Tensor, "*any input"]) -> Float[Tensor, "*any output"]:
@@ -53,11 +58,9 @@ class BySixteenBits(nn.Module):
 
     def __init__(self, affine: Affine) -> None:
         super().__init__()
-        zeros = torch.zeros(len(affine.weight), dtype=torch.long)
-        with warnings.catch_warnings():  # torch will let go of this type one day; the kernels know no other
+        with ONE_BY_ONE, warnings.catch_warnings():  # torch will let go of this type; the kernels know no other
             warnings.simplefilter("ignore")
-            scale = scales(affine.weight, FEWER_LEVELS).double()
-            levels = torch.quantize_per_channel(affine.weight, scale, zeros, 0, torch.qint8)
+            levels = _in_fewer_levels(affine.weight)
         self.levels = torch.ops.quantized.linear_prepack(levels, None)
         self.register_buffer("bias", affine.bias, persistent=False)
 
@@ -68,6 +71,20 @@ class BySixteenBits(nn.Module):
             x / top, 1 / LEVELS, LEVELS + 1, self.levels
         )
         return found.mul_(top) if self.bias is None else torch.addcmul(self.bias, found, top)
+
+
+def _in_fewer_levels(weight: Tensor | Rounded) -> Tensor:
+    """A matrix in 63 levels, of the type that the kernels know. What a file has in 127 becomes what the matrix itself
+    would: no level is halfway between two others, 127 being a prime."""
+    if not isinstance(weight, Rounded):
+        scale = scales(weight, FEWER_LEVELS).double()
+        zeros = torch.zeros(len(scale), dtype=torch.long)
+        return torch.quantize_per_channel(weight, scale, zeros, 0, torch.qint8)
+    levels = torch.empty_like(weight.levels, memory_format=torch.contiguous_format)
+    for some, found in zip(torch.split(weight.levels, ROWS), torch.split(levels, ROWS), strict=True):
+        found.copy_(some.float().mul_(FEWER_LEVELS / LEVELS).round_())
+    scale = weight.scales(FEWER_LEVELS).double()
+    return torch._make_per_channel_quantized_tensor(levels, scale, torch.zeros(len(scale), dtype=torch.long), 0)
 
 
 def int8(affine: Affine) -> ByInstruction | BySixteenBits:

@@ -15,6 +15,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from regard.checkpoint.rounding import Rounded
+
 
 class Precision(Enum):
     """What the weights of a prepared network are kept in."""
@@ -29,16 +31,38 @@ class Precision(Enum):
 class Affine:
     """The numbers of a matrix that is to be prepared: x ↦ x·weightᵀ + bias."""
 
-    weight: Float[Tensor, "output input"]
+    weight: Float[Tensor, "output input"] | Rounded
+    """As numbers, or in the levels that a folder has."""
     bias: Float[Tensor, " output"] | None
 
     @classmethod
     def of(cls, *layers: nn.Linear) -> Affine:
         """Layers that read the same input, on top of each other."""
-        weight = torch.cat([layer.weight.detach() for layer in layers])
+        weight = together([numbers(layer) for layer in layers])
         biases: list[Tensor | None] = [layer.bias for layer in layers]
         there = [bias.detach() for bias in biases if bias is not None]
         return cls(weight, torch.cat(there) if there else None)
+
+    @property
+    def widened(self) -> Float[Tensor, "output input"]:
+        """The weight as numbers."""
+        return self.weight.widened() if isinstance(self.weight, Rounded) else self.weight
+
+
+def numbers(layer: nn.Module) -> Float[Tensor, "output input"] | Rounded:
+    """The weight of a layer or a table as it was loaded."""
+    weight: Tensor = layer.get_parameter("weight").detach()
+    return Rounded(weight, layer.get_buffer("scale")) if weight.dtype == torch.int8 else weight
+
+
+def together(weights: Sequence[Tensor | Rounded]) -> Float[Tensor, "output input"] | Rounded:
+    """Matrices on top of each other; one by itself is not copied."""
+    if len(weights) == 1:
+        return weights[0]
+    rounded = [weight for weight in weights if isinstance(weight, Rounded)]
+    if len(rounded) == len(weights):
+        return Rounded(torch.cat([one.levels for one in rounded]), torch.cat([one.scale for one in rounded]))
+    return torch.cat([weight.widened() if isinstance(weight, Rounded) else weight for weight in weights])
 
 
 class Plain(nn.Module):
@@ -48,7 +72,7 @@ class Plain(nn.Module):
 
     def __init__(self, affine: Affine) -> None:
         super().__init__()
-        self.weight = nn.Buffer(affine.weight.contiguous(), persistent=False)
+        self.weight = nn.Buffer(affine.widened.contiguous(), persistent=False)
         self.register_buffer("bias", affine.bias, persistent=False)
 
     def forward(self, x: Float[Tensor, "*any input"]) -> Float[Tensor, "*any output"]:
@@ -63,7 +87,7 @@ class Packed(nn.Module):
 
     def __init__(self, affine: Affine) -> None:
         super().__init__()
-        self.weight = torch.ops.mkldnn._reorder_linear_weight(affine.weight.contiguous())
+        self.weight = torch.ops.mkldnn._reorder_linear_weight(affine.widened.contiguous())
         self.register_buffer("bias", affine.bias, persistent=False)
 
     def forward(self, x: Float[Tensor, "*any input"]) -> Float[Tensor, "*any output"]:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import TypeVar
 
 import torch
@@ -30,7 +33,7 @@ def prepare(network: AnyNetwork, precision: Precision = Precision.FP32) -> AnyNe
     parameter = next(network.parameters())
     if parameter.device.type != "cpu":
         raise ValueError(f"networks are prepared for a CPU, and this one is on {parameter.device}: use it as it is")
-    if any(weight.dtype != torch.float32 for weight in network.parameters()):
+    if any(weight.dtype not in (torch.float32, torch.int8) for weight in network.parameters()):
         raise ValueError(f"networks are prepared from float32, found {parameter.dtype}: load it with dtype=float32")
     keep_freed()
     prepared = _sharing(network).eval()
@@ -63,20 +66,31 @@ def _sharing(network: AnyNetwork) -> AnyNetwork:
 
 
 def _replace(part: nn.Module, precision: Precision) -> None:
+    """Put quicker parts in their places; several are made at a time, for to lay out a matrix takes one core."""
+    with ThreadPoolExecutor(torch.get_num_threads()) as pool:
+        found = [(owner, name, pool.submit(make)) for owner, name, make in _replacements(part, precision)]
+        for owner, name, made in found:
+            if (stands_in := made.result()) is not None:
+                owner.register_module(name, stands_in)
+
+
+Replacement = tuple[nn.Module, str, Callable[[], nn.Module | None]]
+"""Whose child is replaced, its name, and how to make what stands in for it, if there is something quicker."""
+
+
+def _replacements(part: nn.Module, precision: Precision) -> Iterator[Replacement]:
     for name, child in part.named_children():
         if isinstance(child, Block):
-            _replace_projections(child, precision)
-        if (found := quicker(child, precision)) is not None:
-            part.register_module(name, found)
-        else:
-            _replace(child, precision)
+            yield from _projections(child, precision)
+        yield part, name, partial(quicker, child, precision)
+        yield from _replacements(child, precision)
 
 
-def _replace_projections(block: Block, precision: Precision) -> None:
+def _projections(block: Block, precision: Precision) -> Iterator[Replacement]:
     """Attention of a row to itself asks and answers with the same vectors; other kinds of attention do not."""
     own = SelfProjection if type(block.attention) is MultiHeadAttention else CrossProjection
-    block.attention.register_module("project", own(block.attention.project, precision))
-    block.attention.register_module("output", matrix_of([block.attention.output], precision))
+    yield block.attention, "project", partial(own, block.attention.project, precision)
+    yield block.attention, "output", partial(matrix_of, [block.attention.output], precision)
     if block.cross_attention is not None:
-        block.cross_attention.register_module("project", CrossProjection(block.cross_attention.project, precision))
-        block.cross_attention.register_module("output", matrix_of([block.cross_attention.output], precision))
+        yield block.cross_attention, "project", partial(CrossProjection, block.cross_attention.project, precision)
+        yield block.cross_attention, "output", partial(matrix_of, [block.cross_attention.output], precision)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from regard.engine.matrix import Affine, Precision, matrix, matrix_of
+from regard.checkpoint.rounding import Rounded
+from regard.engine.matrix import Affine, Precision, matrix, matrix_of, numbers
 from regard.transformer.attention import Heads, KeyHeads, Projection
+from regard.transformer.embedding import Tokens
 from regard.transformer.feedforward import Dense, Gated
 from regard.transformer.head import LanguageModel
 from regard.transformer.rows import Rows
@@ -86,15 +88,28 @@ class QuickLanguageModel(EachToken):
     def __init__(self, plain: LanguageModel, precision: Precision) -> None:
         super().__init__()
         self.transform = plain.transform
-        weight, bias = plain.output.weight.detach(), None if plain.bias is None else plain.bias.detach()
+        weight, bias = numbers(plain.output), None if plain.bias is None else plain.bias.detach()
         if plain.scale != 1:  # of the vectors, which is one of the matrix
-            weight = weight * plain.scale
+            weight = weight.times(plain.scale) if isinstance(weight, Rounded) else weight * plain.scale
         self.matrix = matrix(Affine(weight, bias), precision)
 
     def forward(self, x: Vectors, rows: Rows) -> Scores:
         """The scores at each position."""
         del rows
         return Scores(words=self.matrix(x if self.transform is None else self.transform(x)))
+
+
+class RoundedTokens(nn.Module):
+    """A token table in levels: only the rows that are looked up become numbers."""
+
+    def __init__(self, plain: Rounded) -> None:
+        super().__init__()
+        self.levels = nn.Buffer(plain.levels, persistent=False)
+        self.scale = nn.Parameter(plain.scale, requires_grad=False)
+
+    def forward(self, tokens: Int[Tensor, " tokens"]) -> Float[Tensor, "tokens dim"]:
+        """Look the tokens up."""
+        return self.levels[tokens] * self.scale[tokens, None]
 
 
 def quicker(part: nn.Module, precision: Precision) -> nn.Module | None:
@@ -106,5 +121,8 @@ def quicker(part: nn.Module, precision: Precision) -> nn.Module | None:
             return QuickGated(part, precision)
         case LanguageModel():
             return QuickLanguageModel(part, precision)
+        case Tokens():
+            table = numbers(part)
+            return RoundedTokens(table) if isinstance(table, Rounded) else None
         case _:
             return None
