@@ -11,7 +11,8 @@ size that is best for it. Cosines are to what transformers gives in float32.
 
 ONNX Runtime gets what its documentation advises for BERT: the exported network with its attention, norms and
 activations fused (onnxruntime.transformers.optimizer), all optimisations of graphs, and for int8 quantize_dynamic for
-every output channel, with seven bits on machines without VNNI, where eight would overflow.
+every output channel, with seven bits on machines without VNNI, where eight would overflow. Where it is not installed
+(pip install onnx onnxruntime) the others are compared without it.
 """
 
 import argparse
@@ -23,6 +24,7 @@ import random
 import tempfile
 import time
 from importlib.metadata import version
+from importlib.util import find_spec
 from pathlib import Path
 
 COUNT, SHORTEST, LONGEST = 64, 6, 40
@@ -273,24 +275,24 @@ def main():
     parser.add_argument("--minilm", type=Path, default=folder and Path(folder), help="its folder, for real weights")
     parser.add_argument("--rounds", type=int, default=10)
     parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--without-onnx", action="store_true", help="where ONNX Runtime is not installed")
     options = parser.parse_args()
+    with_onnx = all(find_spec(name) for name in ("onnx", "onnxruntime"))
     os.environ["OMP_NUM_THREADS"] = str(options.threads)  # of the sides
     data = Path(os.environ.get("REGARD_DATA", "")) / "multi30k" / "train.en"
     real = bool(options.minilm) and data.is_file()
     sentences = captions(data, options.minilm) if real else drawn()
-    names = ["torch", "transformers", *(() if options.without_onnx else ("onnxruntime",))]
+    names = ["torch", "transformers", *(("onnxruntime",) if with_onnx else ())]
     said = ", ".join(f"{name} {version(name)}" for name in names)
     print(f"{said}, Python {platform.python_version()}, {options.threads} threads, load {os.getloadavg()[0]:.1f}")
     context = multiprocessing.get_context("spawn")
     with tempfile.TemporaryDirectory() as place:
-        maker = context.Process(target=make, args=(Path(place), options.minilm, not options.without_onnx))
+        maker = context.Process(target=make, args=(Path(place), options.minilm, with_onnx))
         maker.start(), maker.join()
         assert maker.exitcode == 0, "the network could not be written"
-        if not options.without_onnx:
+        if with_onnx:
             fused = json.loads((Path(place) / "fused.json").read_text())
             print("ONNX Runtime, fused:", ", ".join(f"{n} {name}" for name, n in fused.items() if n))
-        sides = [side for side in SIDES if not (options.without_onnx and side in ONNX)]
+        sides = [side for side in SIDES if with_onnx or side not in ONNX]
         everyone = [Side(context, side, Path(place), options.threads) for side in sides]
         found = compare(everyone, sentences, options.rounds)
         for side in everyone:
