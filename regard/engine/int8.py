@@ -45,7 +45,7 @@ class ByInstruction(nn.Module):
 
     def forward(self, x: Float[Tensor, "*any input"]) -> Float[Tensor, "*any output"]:
         """x·weightᵀ + bias, in levels."""
-        top = torch.linalg.vector_norm(x, torch.inf, dim=-1, keepdim=True).clamp_min_(TINY)
+        top = x.abs().amax(dim=-1, keepdim=True).clamp_min_(TINY)
         levels = (x * (LEVELS / top)).round_().to(torch.int8)
         found = torch._int_mm(levels.flatten(0, -2), self.levels.t()).view(*x.shape[:-1], -1) * self.scale
         return found.mul_(top) if self.bias is None else torch.addcmul(self.bias, found, top)
@@ -66,7 +66,7 @@ class BySixteenBits(nn.Module):
 
     def forward(self, x: Float[Tensor, "*any input"]) -> Float[Tensor, "*any output"]:
         """x·weightᵀ + bias, in levels."""
-        top = torch.linalg.vector_norm(x, torch.inf, dim=-1, keepdim=True).clamp_min_(TINY)
+        top = x.abs().amax(dim=-1, keepdim=True).clamp_min_(TINY)
         found = torch.ops.quantized.linear_with_input_q_dq_qweight_dq_output_fp32.default(
             x / top, 1 / LEVELS, LEVELS + 1, self.levels
         )
