@@ -16,9 +16,12 @@ takes part where it is installed; it knows no rules, so this is the work that it
 """
 
 import argparse
+import json
 import multiprocessing
 import os
 import random
+import subprocess
+import sys
 import tempfile
 import time
 from pathlib import Path
@@ -165,8 +168,9 @@ def ours_fixed(name, network, given, beams, rows):
     return _ours(network, given, beams, rows, settings)
 
 
-def convert(name, model, folder, quantization):
+def convert(name, weights, folder, quantization):
     """The same weights as CTranslate2 keeps them. Its words are the numbers of the tokens."""
+    model = SIZES[name][0].from_pretrained(weights)
     loader = MarianMTLoader() if name == "marian" else GPT2Loader()
     spec = loader.get_model_spec(model)
     words = [str(number) for number in range(model.config.vocab_size)]
@@ -183,26 +187,6 @@ def convert(name, model, folder, quantization):
     spec.optimize(quantization=quantization)
     folder.mkdir()
     spec.save(str(folder))
-    kind = ctranslate2.Translator if name == "marian" else ctranslate2.Generator
-    return kind(str(folder), device="cpu", compute_type=quantization, inter_threads=1, intra_threads=THREADS)
-
-
-def ctranslate(name, engine, given, beams, rows):
-    written = []
-    for at in range(0, len(given), rows):
-        part = [[str(token) for token in text.source or text.prompt] for text in given[at : at + rows]]
-        if name == "marian":
-            found = engine.translate_batch(
-                part, beam_size=beams, min_decoding_length=NEW[name], max_decoding_length=NEW[name], max_batch_size=rows
-            )
-            written += [tuple(map(int, result.hypotheses[0])) for result in found]
-        else:
-            found = engine.generate_batch(
-                part, beam_size=beams, min_length=NEW[name], max_length=NEW[name], max_batch_size=rows,
-                include_prompt_in_result=False,
-            )  # fmt: skip
-            written += [tuple(map(int, result.sequences[0])) for result in found]
-    return written
 
 
 def timed(action):
@@ -228,9 +212,6 @@ def opened(name, side, folder):
     if library == "transformers":
         model = kind.from_pretrained(folder).eval()
         return lambda *given: theirs(name, model, *given), lambda *given: theirs_fixed(name, model, *given)
-    if library == "CTranslate2":
-        engine = convert(name, kind.from_pretrained(folder), Path(folder) / how, how)
-        return None, lambda *given: ctranslate(name, engine, *given)
     network = load(Path(folder), dtype=torch.float32)[0].eval()
     if how != "plain":
         network = prepare(network, Precision(how))
@@ -249,6 +230,8 @@ def work(pipe, name, side, folder):
 
 
 class Side:
+    """One side, in a process of its own."""
+
     def __init__(self, context, name, side, folder):
         self.name = side
         self.pipe, other = context.Pipe()
@@ -263,6 +246,40 @@ class Side:
     def end(self):
         self.pipe.send(None)
         self.process.join()
+
+
+class CTranslate2Side:
+    """CTranslate2, in a process without torch; it knows no rules, so fixed lengths are what it can be given."""
+
+    can = (False, True)
+
+    def __init__(self, context, name, side, folder):
+        self.name, self.new, how = side, NEW[name], side.partition(" ")[2]
+        converted = Path(folder) / how
+        process = context.Process(target=convert, args=(name, folder, converted, how))
+        process.start()
+        process.join()
+        command = [
+            sys.executable,
+            str(Path(__file__).with_name("ctranslate.py")),
+            str(converted),
+            name,
+            how,
+            str(THREADS),
+        ]
+        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+    def __call__(self, _, given, beams, rows):
+        texts = [list(text.source or text.prompt) for text in given]
+        asked = {"texts": texts, "beams": beams, "rows": rows, "new": self.new}
+        self.process.stdin.write(json.dumps(asked) + "\n")
+        self.process.stdin.flush()
+        seconds, written = json.loads(self.process.stdout.readline())
+        return seconds, [tuple(tokens) for tokens in written]
+
+    def end(self):
+        self.process.stdin.close()
+        self.process.wait()
 
 
 def compare(name, everyone, given, beams, rows, rounds, which):
@@ -314,7 +331,10 @@ def main():
         with tempfile.TemporaryDirectory() as folder:
             make(name, folder)
             sides = [side for side in SIDES if ctranslate2 or not side.startswith("CTranslate2")]
-            everyone = [Side(context, name, side, folder) for side in sides]
+            everyone = [
+                (CTranslate2Side if side.startswith("CTranslate2") else Side)(context, name, side, folder)
+                for side in sides
+            ]
             many = 16 if name == "marian" else 8
             for which, lengths_of in enumerate(("real", "fixed")):
                 if options.lengths not in (None, lengths_of):
