@@ -13,11 +13,12 @@ from regard.engine import Precision, int8, prepare
 from regard.engine.listed import Listed, Lists, WholeNumbers
 from regard.engine.matrix import Affine
 from regard.generation import AtOnce, Beam, Given, Greedy, Settings, generate
+from regard.generation.stop import Stopped
 
 HAS_FBGEMM = "fbgemm" in torch.backends.quantized.supported_engines
 KINDS = ["plain", "fp32", "ByInstruction"]
 KINDS += [pytest.param("BySixteenBits", marks=pytest.mark.skipif(not HAS_FBGEMM, reason="torch has no FBGEMM here"))]
-END = 2
+ENDS = [2]
 
 
 @pytest.fixture(params=KINDS)
@@ -40,12 +41,20 @@ def lists(seed, most=7):
 
 def texts(seed, count=9):
     draw = random.Random(seed)
-    return [Given([1], [draw.randrange(VOCABULARY) for _ in range(draw.randint(1, 5))]) for _ in range(count)]
+    return [
+        Given([draw.randint(1, 8)], [draw.randrange(VOCABULARY) for _ in range(draw.randint(1, 5))])
+        for _ in range(count)
+    ]
+
+
+def long_enough(row):
+    """A text becomes as long as its first token says: texts leave and enter a batch at all times."""
+    return Stopped.TEXT if row.length >= row.tokens[0] else None
 
 
 def written(network, given, rows=16, beam=None):
     search = Beam(size=beam, best=2) if beam else Greedy()
-    settings = Settings(search=search, end=[END], limit=8)
+    settings = Settings(search=search, end=ENDS, stop=[long_enough], limit=8)
     found = list(generate(network, given, settings, at_once=AtOnce(rows=rows)))
     return [[(one.tokens, one.token_scores) for one in result.hypotheses] for result in found]
 
@@ -64,7 +73,7 @@ def test_a_list_with_everything_is_no_list(network, beam):
 
 def test_the_scores_are_those_of_the_list_and_nothing_else(network):
     """Beside each other and padded, at every position: the network's own, and -inf outside of each row's list."""
-    shortlist, always = table(lists(2), [5], VOCABULARY), [END]
+    shortlist, always = table(lists(2), [5], VOCABULARY), ENDS
     listed = Listed(network, shortlist, always)
     source, target = torch.tensor([[4, 9, 6], [3, 8, 0]]), torch.tensor([[1, 7], [1, 0]])
     real, target_real = torch.tensor([[True] * 3, [True, True, False]]), torch.tensor([[True, True], [True, False]])
@@ -74,7 +83,7 @@ def test_the_scores_are_those_of_the_list_and_nothing_else(network):
     for row, (tokens, length) in enumerate([([4, 9, 6], 2), ([3, 8], 1)]):
         inside = torch.zeros(VOCABULARY, dtype=torch.bool)
         inside[shortlist.of(tokens, always)] = True
-        assert {END, 5} <= set(inside.nonzero().flatten().tolist())
+        assert {*ENDS, 5} <= set(inside.nonzero().flatten().tolist())
         for at in range(length):
             torch.testing.assert_close(found[row, at, inside], own[row, at, inside], rtol=1e-4, atol=1e-5)
             assert bool(found[row, at, ~inside].isneginf().all())
@@ -82,13 +91,14 @@ def test_the_scores_are_those_of_the_list_and_nothing_else(network):
 
 @pytest.mark.parametrize("beam", [None, 3])
 def test_a_text_has_its_own_list_in_any_company(network, beam):
-    listed = Listed(network, table(lists(3), [5], VOCABULARY), [END])
-    given = texts(4, 14)
+    listed = Listed(network, table(lists(3), [5], VOCABULARY), ENDS)
+    given = texts(4, 12)
     alone = [result for one in given for result in written(listed, [one], beam=beam)]
-    for rows in (3, 6, 16):
+    assert len({len(result[0][0]) for result in alone}) > 3
+    for rows in (3, 16):
         same(written(listed, given, rows, beam), alone)
     same(written(listed, given[::-1], 6, beam), alone[::-1])
-    allowed = [set(listed.shortlist.of(one.source, [END]).tolist()) for one in given]
+    allowed = [set(listed.shortlist.of(one.source, ENDS).tolist()) for one in given]
     assert all(set(tokens) <= each for found, each in zip(alone, allowed, strict=True) for tokens, _ in found)
 
 
@@ -104,6 +114,12 @@ def test_rows_are_put_together_only_when_the_batch_changes(network, monkeypatch)
     list(generate(listed, texts(5, 4), Settings(end=(), limit=8)))
     assert len(steps) == 8
     assert len(calls) == 1
+
+
+def test_texts_that_leave_do_not_have_rows_put_together_again():
+    lists = Lists([torch.arange(9), torch.arange(3, 12), torch.arange(2, 10)])
+    lists.matrix = torch.nn.Identity()
+    assert lists.keep([2, 0]).matrix is lists.matrix
 
 
 def test_what_has_become_useless_is_let_go():
