@@ -42,6 +42,11 @@ class Lists:
         """The rows of the vocabulary's matrix for the union, once they are needed."""
 
     @cached_property
+    def columns(self) -> Int[Tensor, " union"]:
+        """The union, of the type that places are counted in."""
+        return self.union.long()
+
+    @cached_property
     def outside(self) -> Bool[Tensor, "texts union"]:
         """Which tokens of the union are not in the list of a text."""
         found = torch.ones(len(self.texts), len(self.union), dtype=torch.bool)
@@ -109,7 +114,7 @@ class ListedLanguageModel(nn.Module):
             outside = outside.repeat_interleave(torch.tensor(each), dim=0)
         found = lists.matrix(x).masked_fill_(outside, -torch.inf)
         scores = found.new_full((len(x), self.vocabulary), -torch.inf)
-        return Scores(words=scores.index_copy_(1, lists.union.long(), found))
+        return Scores(words=scores.scatter_(1, lists.columns.expand(len(x), -1), found))
 
 
 class Listed(EncoderDecoder):

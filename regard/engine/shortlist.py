@@ -11,6 +11,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 import torch
 from jaxtyping import Int
 from torch import Tensor
@@ -49,10 +50,10 @@ class Shortlist:
 
     def of(self, source: Sequence[int], always: Collection[int] = ()) -> Int[Tensor, " listed"]:
         """The list of a text, in order: what goes with its tokens, the frequent ones, and those that are always in."""
-        starts = self.starts[torch.tensor(sorted(set(source)))[:, None] + torch.arange(2)].tolist()
-        own = [self.targets[begin:end] for begin, end in starts]
-        besides = torch.tensor(sorted(always), dtype=self.frequent.dtype)
-        return torch.unique(torch.cat([*own, self.frequent, besides]))
+        starts, targets, frequent = self.starts.numpy(), self.targets.numpy(), self.frequent.numpy()
+        own = [targets[starts[token] : starts[token + 1]] for token in set(source)]  # numpy: many small steps
+        besides = np.array(list(always), frequent.dtype)
+        return torch.from_numpy(np.unique(np.concatenate([*own, frequent, besides])))
 
     def check(self, source: int, target: int, folder: Path | str) -> None:
         """Stop if the table is of other vocabularies than a network."""
