@@ -16,8 +16,11 @@ from regard.checkpoint.load import AnyNetwork
 from regard.checkpoint.report import Report
 from regard.checkpoint.save import save
 from regard.engine import matrix as engine
+from regard.engine import shortlist as shortlists
 from regard.engine.matrix import Precision
 from regard.engine.network import matrices, prepare
+from regard.engine.shortlist import Shortlist
+from regard.generation.given import rooms
 from regard.tasks import generate as generating
 from regard.tasks import habits
 from regard.tasks import translate as translating
@@ -26,6 +29,7 @@ from regard.tasks.written import Written
 from regard.text import load as text
 from regard.text.tokenizer import Tokenizer
 from regard.transformer.describe import render, tree
+from regard.transformer.network import EncoderDecoder
 
 
 @dataclass(frozen=True)
@@ -50,6 +54,16 @@ class Model:
         """How the model's authors let it write."""
         return habits.read(self.folder, self.tokenizer)
 
+    @cached_property
+    def shortlist(self) -> Shortlist:
+        """The tokens that go with those of a source, as the model's folder has them."""
+        if not isinstance(self.network, EncoderDecoder):
+            raise ValueError("a shortlist goes by the tokens of a source, and this network has no encoder to read one")
+        found, (source, target) = shortlists.read(self.folder), rooms(self.network)
+        assert source is not None
+        found.check(source.vocabulary, target.vocabulary, self.folder or "")
+        return found
+
     def translate(
         self,
         texts: str | Iterable[str],
@@ -63,6 +77,7 @@ class Model:
         limit: int | None = None,
         begin: str = "",
         alignment: bool = False,
+        shortlist: bool = False,
     ) -> list[Written]:
         """Translate texts, or do what else an encoder-decoder was trained for.
 
@@ -72,6 +87,7 @@ class Model:
             model.translate(texts, source_language="en", target_language="ro")      # mBART, T5
 
         What is left out is as the model's authors publish it. Nothing is cut silently: `stopped` and `truncated` tell.
+        With `shortlist`, only the tokens that go with those of each text are scored: faster, and not quite the same.
         """
         wish = translating.Wish(
             source_language=source_language,
@@ -83,6 +99,7 @@ class Model:
             limit=limit,
             begin=begin,
             alignment=alignment,
+            shortlist=self.shortlist if shortlist else None,
         )
         return list(self.translator(wish).translate([texts] if isinstance(texts, str) else texts))
 

@@ -131,6 +131,11 @@ def _safetensors(path: Path) -> list[Stored]:
         raise CheckpointError(f"{path} cannot be read: {error}") from None
 
 
+def read_tensors(path: Path) -> dict[str, Tensor]:
+    """All tensors of one safetensors file, whatever its name."""
+    return {stored.name: stored.read() for stored in _safetensors(path)}
+
+
 def _slice(path: Path, file: Any, name: str) -> Stored:
     part = file.get_slice(name)
 
@@ -211,6 +216,11 @@ def write_tensors(folder: Path, tensors: Mapping[str, Tensor], shard_bytes: int 
     total = sum(tensor.nbytes for tensor in tensors.values())
     write_json(folder / f"{WEIGHTS}.index.json", {"metadata": {"total_size": total}, "weight_map": where})
     _remove(folder, keep={*names, f"{WEIGHTS}.index.json"})
+
+
+def write_file(path: Path, tensors: Mapping[str, Tensor]) -> None:
+    """Tensors to one safetensors file, whatever its name."""
+    _write({path: tensors})
 
 
 def _write(files: Mapping[Path, Mapping[str, Tensor]]) -> None:

@@ -12,9 +12,10 @@ import typer
 
 if TYPE_CHECKING:
     from regard.checkpoint.load import AnyNetwork
+    from regard.engine.shortlist import Shortlist
 
 BESIDE = ["tokenizer*", "vocab*", "merges.txt", "*.model", "*.spm", "special_tokens_map.json", "added_tokens.json"]
-BESIDE += ["generation_config.json", "regard.json"]
+BESIDE += ["generation_config.json", "regard.json", "shortlist.safetensors"]
 
 
 class Layout(enum.StrEnum):
@@ -53,6 +54,15 @@ def convert(
         Path | None,
         typer.Option(exists=True, dir_okay=False, help="Texts, one a line, to measure on what rounding loses."),
     ] = None,
+    shortlist: Annotated[
+        tuple[Path, Path] | None,
+        typer.Option(
+            exists=True,
+            dir_okay=False,
+            metavar="SOURCE-FILE TARGET-FILE",
+            help="Parallel text, to learn from which tokens `translate --shortlist` has to score.",
+        ),
+    ] = None,
     force: Annotated[bool, typer.Option("--force", help="Write into a folder that is not empty.")] = False,
 ) -> None:
     """Read the model in SOURCE, report on every tensor, and write it to TARGET with all that lies beside it."""
@@ -69,22 +79,48 @@ def convert(
     from regard.checkpoint.load import load
     from regard.checkpoint.save import save
     from regard.engine import quality
+    from regard.engine import shortlist as shortlists
     from regard.engine.network import matrices
 
     network, report = load(source, dtype=torch.float32 if precision else None)
     sys.stderr.write(report.render() + "\n")
     kind = None if dtype is None else getattr(torch, dtype.value)
     in_bytes = matrices(network) if precision else ()
+    learnt = _shortlist(network, source, shortlist) if shortlist else None
     own = layout is Layout.OWN
     written = save(network, target, origin=report.origin, dtype=kind, own_names=own, in_bytes=in_bytes)
+    (target / shortlists.FILE).unlink(missing_ok=True)
     beside = sorted({path for pattern in BESIDE for path in source.glob(pattern) if path.is_file()})
     for path in beside:
         shutil.copyfile(path, target / path.name)
     names = f", with {', '.join(path.name for path in beside)}" if beside else ""
     sys.stderr.write(f"{target}: written in the layout of {written}{names}\n")
     (target / quality.FILE).unlink(missing_ok=True)  # what --force found there
+    if learnt:
+        shortlists.write(target, learnt)
     if precision:
         _measure(network, source, target, measure)
+
+
+def _shortlist(network: AnyNetwork, source: Path, files: tuple[Path, Path]) -> Shortlist:
+    """Learn which tokens go with which, and say how short the lists become."""
+    from itertools import islice
+
+    from regard.data.example import Pair
+    from regard.data.reading import read
+    from regard.generation.given import rooms
+    from regard.tasks import lexicon
+    from regard.text.load import load
+    from regard.transformer.network import EncoderDecoder
+
+    if not isinstance(network, EncoderDecoder):
+        raise typer.BadParameter("--shortlist is for networks with an encoder and a decoder: leave it out")
+    tokenizer, (one, other) = load(source), rooms(network)
+    assert one is not None
+    found = lexicon.learn(read(Pair, files), tokenizer, (one.vocabulary, other.vocabulary))
+    length = lexicon.usual_length(islice(read(Pair, files), lexicon.LINES), tokenizer, found)
+    sys.stderr.write(f"shortlist: {length:,.0f} of {found.vocabulary:,} tokens for a text, on average\n")
+    return found
 
 
 def _measure(network: AnyNetwork, source: Path, target: Path, texts: Path | None) -> None:

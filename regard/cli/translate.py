@@ -24,6 +24,9 @@ def translate(
     begin: Annotated[str, typer.Option(help="What every translation begins with.")] = "",
     alignment: Annotated[bool, typer.Option("--alignment", help="With --json: which word comes from which.")] = False,
     precision: Annotated[Wanted | None, PRECISION] = None,
+    shortlist: Annotated[
+        bool, typer.Option("--shortlist", help="Score only tokens that go with those of the text (see `convert`).")
+    ] = False,
     stream: Annotated[bool, typer.Option("--stream", help="Show each translation as it is written.")] = False,
     as_json: Annotated[
         bool, typer.Option("--json", help="One JSON object a line: scores, tokens, why it stopped.")
@@ -55,6 +58,7 @@ def translate(
                 limit=limit,
                 begin=begin,
                 alignment=alignment,
+                shortlist=ready.shortlist if shortlist else None,
             )
         )
     if stream:
