@@ -1,5 +1,6 @@
 """With a cache = without a cache, for any rows that come, go, are copied or change places."""
 
+import copy
 from dataclasses import replace
 
 import pytest
@@ -67,6 +68,12 @@ class Running:
         self.texts += other.texts
         self.sources += other.sources
 
+    def take(self, order):
+        taken = copy.copy(self)
+        taken.cache = self.cache.take(order)
+        taken.keep(order)
+        return taken
+
 
 @pytest.mark.parametrize("position", POSITIONS)
 @pytest.mark.parametrize("make", [decoder_only, encoder_decoder], ids=["decoder", "both"])
@@ -94,6 +101,27 @@ def test_texts_that_grow_leave_enter_and_are_copied_are_each_as_if_alone(positio
             entering.step(lengths(len(entering.texts)), seed=200 + turn)
             running.add(entering)
         running.step(lengths(len(running.texts)), seed=1000 * (turn + 1))
+
+
+@pytest.mark.parametrize("make", [decoder_only, encoder_decoder], ids=["decoder", "both"])
+def test_rows_that_are_taken_apart_and_those_they_leave_go_on_each_for_itself(make):
+    running = Running(shared(make("learned")), 4, seed=0)
+    running.step([2, 1, 3, 1], seed=10)
+    taken = running.take([3, 1])
+    running.cache.reorder([0, 2])
+    running.keep([0, 2])
+    taken.step([1, 2], seed=20)
+    running.step([1, 1], seed=30)
+    running.add(taken)  # into the lines that rows have left
+    running.step([1, 2, 1, 1], seed=40)
+
+
+def test_rows_that_share_a_source_are_not_taken_apart():
+    running = Running(shared(encoder_decoder("learned")), 1, seed=0)
+    running.step([1], seed=10)
+    running.cache.spread(2)
+    with pytest.raises(ValueError, match="cannot be taken alone"):
+        running.cache.take([0])
 
 
 @pytest.mark.parametrize("position", POSITIONS)
