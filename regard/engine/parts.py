@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from regard.checkpoint.rounding import Rounded
 from regard.engine.matrix import Affine, Precision, matrix, matrix_of, numbers
 from regard.transformer.attention import Heads, KeyHeads, Projection
+from regard.transformer.config import NormOrder
 from regard.transformer.embedding import Tokens
 from regard.transformer.feedforward import Dense, Gated
 from regard.transformer.head import LanguageModel
+from regard.transformer.kernels import Bias, Kernel, Key, Query, fused, weights
+from regard.transformer.mask import Visible
+from regard.transformer.residual import Residual
 from regard.transformer.rows import Rows
 from regard.transformer.scores import EachToken, Scores, Vectors
+
+FEW = 16
+"""Up to so many queries of a row, attention is written out."""
 
 
 class SelfProjection(nn.Module):
@@ -82,6 +91,33 @@ class QuickGated(nn.Module):
         return self.down(self.activation(gate).mul_(up))
 
 
+class QuickResidual(nn.Module):
+    """The connection around a sublayer, without dropout."""
+
+    def __init__(self, plain: Residual) -> None:
+        super().__init__()
+        self.before = plain.order is not NormOrder.POST
+        self.norm, self.output_norm = plain.norm, plain.output_norm
+
+    def forward(self, x: Vectors, sublayer: Callable[[Vectors], Vectors]) -> Vectors:
+        """The sublayer's answer, connected."""
+        if not self.before:
+            return self.norm(x + sublayer(x))
+        said = sublayer(self.norm(x))
+        return x + (said if self.output_norm is None else self.output_norm(said))
+
+
+class QuickKernel(Kernel):
+    """Attention of a few queries, such as the beams of a text: written out, which is quicker there than torch's fused
+    kernel. Which way is taken does not depend on the texts beside."""
+
+    def forward(self, query: Query, key: Key, value: Key, visible: Visible, bias: Bias | None) -> Query:
+        """The answer to each query."""
+        if not 1 < query.shape[2] <= FEW or query.shape[1] != key.shape[1]:
+            return fused(query, key, value, self.scale, visible, bias)
+        return weights(query, key, self.scale, visible, bias) @ value
+
+
 class QuickLanguageModel(EachToken):
     """Scores every token of the vocabulary at every position."""
 
@@ -121,6 +157,10 @@ def quicker(part: nn.Module, precision: Precision) -> nn.Module | None:
             return QuickGated(part, precision)
         case LanguageModel():
             return QuickLanguageModel(part, precision)
+        case Residual():
+            return QuickResidual(part)
+        case Kernel():
+            return QuickKernel(part.scale, part.dropout).eval()
         case Tokens():
             table = numbers(part)
             return RoundedTokens(table) if isinstance(table, Rounded) else None

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from regard.training.cross_entropy import cross_entropy
 from regard.training.dropout import Dropout
 from regard.transformer.head import LanguageModel
-from regard.transformer.kernels import Bias, Kernel, Key, Query, weights
+from regard.transformer.kernels import Bias, Kernel, Key, Query, shared, weights
 from regard.transformer.mask import Visible
 
 SHORT = 64 * 64
@@ -33,8 +33,7 @@ class ShortKernel(Kernel):
         long = query.shape[-2] * key.shape[-2] > SHORT
         if query.device.type != "cpu" or (long and not (self.training and self.dropout)):
             return super().forward(query, key, value, visible, bias)
-        value = value.repeat_interleave(query.shape[1] // value.shape[1], dim=1)
-        return self.drop(weights(query, key, self.scale, visible, bias)) @ value
+        return self.drop(weights(query, key, self.scale, visible, bias)) @ shared(value, query.shape[1])
 
 
 def quicken(network: nn.Module) -> None:

@@ -19,6 +19,22 @@ from regard.transformer.mask import Causal, Mask, Visible
 from regard.transformer.rows import Rows
 
 
+class Moves:
+    """Which rows are kept, in which order, worked out once for all layers; a row may be named twice (two continuations
+    of one beam)."""
+
+    def __init__(self, order: Sequence[int], before: int, device: torch.device) -> None:
+        self.order = order
+        moved = [place for place, row in enumerate(order) if place != row]
+        # Most rows stay where they are. If none is overwritten before it is copied, only what moves is touched.
+        in_place = len(order) <= before and {order[place] for place in moved}.isdisjoint(moved)
+        rows = [order[place] for place in moved] if in_place else list(order)
+        self.rows = torch.tensor(rows, dtype=torch.long, device=device)
+        """The rows that are copied,"""
+        self.to = torch.tensor(moved, dtype=torch.long, device=device) if in_place else None
+        """and the places that they are copied to; None: all are."""
+
+
 class Kept:
     """The keys and values of one attention. Lines that rows have left stay, for rows that enter."""
 
@@ -74,20 +90,17 @@ class Kept:
         filled = (places < torch.tensor(lengths, device=query.device)[:, None])[:, None, None, :]
         return seen & filled if isinstance(seen, Tensor) else filled
 
-    def reorder(self, rows: Int[Tensor, " kept"], order: Sequence[int]) -> None:
-        """Keep these rows, in this order; a row may be named twice (two continuations of one beam)."""
+    def reorder(self, moves: Moves) -> None:
+        """Keep some rows, in some order."""
         assert self._key is not None
         assert self._value is not None
-        moved = [place for place, row in enumerate(order) if place != row]
-        room = len(order) <= len(self.lengths)
-        self.lengths = tuple(self.lengths[row] for row in order)
-        if not room or not {order[place] for place in moved}.isdisjoint(moved):
-            self._key, self._value = self._key[rows], self._value[rows]
-            return
-        # Most rows stay where they are, and none is overwritten before it is copied: only what moves is touched.
-        to, filled = torch.tensor(moved, dtype=torch.long, device=rows.device), self.longest
-        for kept in (self._key, self._value) if moved else ():
-            kept[to, :, :filled] = kept[rows[to], :, :filled]
+        self.lengths = tuple(self.lengths[row] for row in moves.order)
+        if moves.to is None:
+            self._key, self._value = self._key[moves.rows], self._value[moves.rows]
+        elif len(moves.to):
+            filled = self.longest
+            for kept in (self._key, self._value):
+                kept[moves.to, :, :filled] = kept[moves.rows, :, :filled]
 
     def add(self, other: Kept) -> None:
         """Put the rows of another cache behind these."""
@@ -103,7 +116,8 @@ class Kept:
         """A copy of these rows alone."""
         taken = Kept()
         if self._key is not None and self._value is not None:
-            taken.lengths, index = tuple(self.lengths[row] for row in rows), _index(rows, self)
+            taken.lengths = tuple(self.lengths[row] for row in rows)
+            index = torch.tensor(list(rows), dtype=torch.long, device=self.device)
             taken._key, taken._value = (x[index, :, : taken.longest] for x in (self._key, self._value))
         return taken
 
@@ -146,16 +160,13 @@ class Cache:
         Where several rows look at one of the source (`spread`), they stay together.
         """
         texts = order if self._copies == 1 else _together(order, self._copies)
-        for rows, layers in ((order, self.own), (texts, self.source)):
-            for kept in layers:
-                if not kept.empty:
-                    kept.reorder(_index(rows, kept), rows)
+        _reorder(self.own, order)
+        _reorder(self.source, texts)
 
     def spread(self, copies: int) -> None:
         """Copy every row so many times, side by side; what is kept of the source stays, and the copies share it."""
         order = [row for row in range(len(self.lengths)) for _ in range(copies)]
-        for kept in self.own:
-            kept.reorder(_index(order, kept), order)
+        _reorder(self.own, order)
         self._copies *= copies
 
     def drop(self, rows: Sequence[int]) -> None:
@@ -180,8 +191,12 @@ class Cache:
         return taken
 
 
-def _index(order: Sequence[int], kept: Kept) -> Tensor:
-    return torch.tensor(list(order), dtype=torch.long, device=kept.device)
+def _reorder(layers: Sequence[Kept], order: Sequence[int]) -> None:
+    filled = [kept for kept in layers if not kept.empty]
+    moves = Moves(order, len(filled[0].lengths), filled[0].device) if filled else None
+    for kept in filled:
+        assert moves is not None
+        kept.reorder(moves)
 
 
 def _together(order: Sequence[int], copies: int) -> list[int]:

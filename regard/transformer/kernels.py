@@ -17,9 +17,14 @@ Bias = Float[Tensor, "#rows #heads query key"]
 Weights = Float[Tensor, "rows heads query key"]
 
 
+def shared(x: Key, heads: int) -> Float[Tensor, "rows heads key dim"]:
+    """Keys or values for so many heads of queries: each is used by as many of them as there are more."""
+    return x if x.shape[1] == heads else x.repeat_interleave(heads // x.shape[1], dim=1)
+
+
 def weights(query: Query, key: Key, scale: float, visible: Visible = None, bias: Bias | None = None) -> Weights:
     """softmax(Q·Kᵀ·scale + bias): how much each query attends to each key; to nothing, if it sees none."""
-    key = key.repeat_interleave(query.shape[1] // key.shape[1], dim=1)
+    key = shared(key, query.shape[1])
     scores = (query * scale) @ key.transpose(-2, -1)
     if bias is not None:
         scores = scores + bias
@@ -40,7 +45,7 @@ def attention(
     dropout: float = 0.0,
 ) -> Query:
     """softmax(Q·Kᵀ·scale + bias)·V: the mean of the values, weighted by how well their keys fit the query."""
-    value = value.repeat_interleave(query.shape[1] // value.shape[1], dim=1)
+    value = shared(value, query.shape[1])
     return functional.dropout(weights(query, key, scale, visible, bias), dropout) @ value
 
 

@@ -53,7 +53,8 @@ class Stack(nn.Module):
             assert isinstance(block, Block)
             if self.training and self.layer_dropout and torch.rand(()) < self.layer_dropout:
                 continue
-            look = replace(looking, mask=looking.mask & block.mask)
+            own = looking.mask & block.mask
+            look = looking if own is looking.mask else replace(looking, mask=own)
             if self.recompute and self.training and cache is None:
                 x = checkpoint(block, x, look, source, use_reentrant=False)
             elif cache is None:
