@@ -8,8 +8,8 @@ a process of its own that reads the tokenizer and the model, translates the file
 command `regard translate`, for the others the short scripts below. Sides take turns, the best of the rounds counts. The
 others are tried with 16, 32 and 64 sentences at once, sorted by length, and go on with what is quickest for them.
 CTranslate2 runs without torch, which it does not need, and twice: with the products of matrices that it chooses itself
-(oneDNN's on AMD's CPUs) and with Intel's (CT2_USE_MKL=1), which are slower or quicker but do not overflow in int8;
-ratios are to the quicker. Converting a model, which is done once, is not counted.
+(oneDNN's on AMD's CPUs) and with Intel's (CT2_USE_MKL=1), with which its int8 has been seen to translate much better
+on a CPU without VNNI; ratios are to the quicker. Converting a model, which is done once, is not counted.
 
 Then one sentence: the time from the start of the process to its translation, and that of `import torch`. Memory is the
 most that a process ever held, and above that of one that only imports the same libraries.
