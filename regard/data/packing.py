@@ -7,6 +7,11 @@ full; each is a row of its own (`Rows`), so nothing attends across documents, an
     documents      a b c d e | f g | h i j          length 3, 8 tokens a batch
     batch 0        [h i j] [a b c] [f g]
     batch 1        [c d e]
+
+In the first epoch a document is cut from its beginning on, in each later one a random number of tokens earlier, so that
+a text that is read many times is seen in ever other contexts:
+
+    epoch 1        [a b] [b c d] [d e]
 """
 
 from __future__ import annotations
@@ -16,22 +21,27 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from regard.data.plan import Numbers, Plan, shuffled
+from regard.data.plan import Numbers, Plan, below, shuffled
 
 
-def pieces(lengths: NDArray[Any], length: int) -> tuple[Numbers, Numbers, Numbers]:
-    """Row, begin and end of each piece. A document of a single token has nothing to predict, and no piece."""
+def pieces(lengths: NDArray[Any], length: int, moved: Numbers | int = 0) -> tuple[Numbers, Numbers, Numbers]:
+    """Row, begin and end of each piece. A document of a single token has nothing to predict, and no piece.
+
+    `moved` is how much shorter each document's first piece is than the others: at most `length` - 2.
+    """
     lengths = lengths.astype(np.int64)
-    counts = np.where(lengths < 2, 0, 1 + (lengths - 2) // (length - 1))
+    moved = np.where(lengths > length, moved, 0)  # what fits into one piece is not cut
+    counts = np.where(lengths < 2, 0, 1 + (lengths - 2 + moved) // (length - 1))
     rows = np.repeat(np.arange(len(lengths)), counts)
     number = np.arange(len(rows)) - np.repeat(np.cumsum(counts) - counts, counts)
-    begins = number * (length - 1)
-    return rows, begins, np.minimum(begins + length, lengths[rows])
+    begins = number * (length - 1) - moved[rows]
+    return rows, np.maximum(begins, 0), np.minimum(begins + length, lengths[rows])
 
 
 def pack(lengths: NDArray[Any], length: int, tokens: int, seed: int, epoch: int) -> Plan:
     """An epoch: all pieces in random order, as many in a batch as it has room for."""
-    rows, begins, ends = pieces(lengths, length)
+    moved = below(length - 1, len(lengths), seed, epoch, purpose=1) if epoch else 0
+    rows, begins, ends = pieces(lengths, length, moved)
     order = shuffled(len(rows), seed, epoch, purpose=0)
     rows, begins, ends = rows[order], begins[order], ends[order]
     total = np.cumsum(ends - begins)

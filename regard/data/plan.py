@@ -42,9 +42,17 @@ class Plan:
 
 def shuffled(count: int, seed: int, epoch: int, purpose: int) -> Numbers:
     """The numbers below `count` in an order that seed, epoch and purpose determine."""
+    return np.argsort(_bits(count, seed, epoch, purpose), kind="stable")
+
+
+def below(most: int, count: int, seed: int, epoch: int, purpose: int) -> Numbers:
+    """So many random numbers from 0 to `most` - 1, determined by seed, epoch and purpose."""
+    return (_bits(count, seed, epoch, purpose) % np.uint64(most)).astype(np.int64)
+
+
+def _bits(count: int, seed: int, epoch: int, purpose: int) -> NDArray[np.uint64]:
     key = np.array([seed % 2**64, epoch], np.uint64)
-    bits = np.random.Philox(key=key, counter=[0, 0, 0, purpose]).random_raw(count)
-    return np.argsort(bits, kind="stable")
+    return np.asarray(np.random.Philox(key=key, counter=[0, 0, 0, purpose]).random_raw(count))
 
 
 def by_length(columns: list[NDArray[Any]], tokens: int) -> tuple[Numbers, Numbers]:

@@ -11,6 +11,7 @@ from regard.checkpoint.load import load
 from regard.text.tokenizer import Tokenizer
 from regard.training.objective import Labelling, Objective
 from regard.training.objectives import options
+from regard.training.objectives.agree import Agree
 from regard.training.objectives.causal import Causal
 from regard.training.objectives.classify import Classify
 from regard.training.objectives.distill import Distill
@@ -25,6 +26,8 @@ def objective_of(design: options.AnyOptions, tokenizer: Tokenizer, start: int, v
     if isinstance(design, options.Span):
         return Span()
     objective = _labelling(design, tokenizer, start, vocabulary)
+    if design.agreement:
+        return Agree(objective=objective, weight=design.agreement)
     if design.teacher is None:
         return objective
     teacher, _ = load(design.teacher.load, dtype=torch.float32)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol, TypeGuard, runtime_checkable
 
 import torch
 from jaxtyping import Float, Int
@@ -71,10 +71,15 @@ def label_loss(
     With smoothing ε the truth is 1 − ε at the label and ε spread evenly over all labels (Szegedy et al. 2015):
     −(1 − ε) · log p(label) − ε · mean of log p.
     """
-    if isinstance(head, LanguageModel) and vectors.device.type == "cpu" and not torch.is_autocast_enabled("cpu"):
+    if piecewise(head, vectors):
         return words_loss(head, vectors, labels, smoothing)
     scores = scored(head, vectors)
     return nn.functional.cross_entropy(scores, labels, label_smoothing=smoothing, reduction="sum")
+
+
+def piecewise(head: EachToken | None, vectors: Vectors) -> TypeGuard[LanguageModel]:
+    """Whether the loss of such a head is computed a few tokens at a time (`cross_entropy.py`)."""
+    return isinstance(head, LanguageModel) and vectors.device.type == "cpu" and not torch.is_autocast_enabled("cpu")
 
 
 def scored(head: EachToken | None, vectors: Vectors) -> Float[Tensor, "places labels"]:

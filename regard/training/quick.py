@@ -11,6 +11,7 @@ from __future__ import annotations
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from regard.training.agreement import agreeing_cross_entropy
 from regard.training.cross_entropy import cross_entropy
 from regard.training.dropout import Dropout
 from regard.transformer.head import LanguageModel
@@ -50,8 +51,24 @@ def words_loss(
     head: LanguageModel, hidden: Float[Tensor, "tokens model"], targets: Int[Tensor, " tokens"], smoothing: float = 0.0
 ) -> Float[Tensor, ""]:
     """The sum of the losses that a language-modelling head makes on these vectors."""
+    return cross_entropy(_finished(head, hidden), head.output.weight, head.bias, targets, smoothing)
+
+
+def agreeing_words_loss(
+    head: LanguageModel,
+    first: Float[Tensor, "tokens model"],
+    second: Float[Tensor, "tokens model"],
+    targets: Int[Tensor, " tokens"],
+    smoothing: float,
+    agreement: float,
+) -> Float[Tensor, ""]:
+    """The sum of both losses, and of what the head says differently of the two (`agreement.py`)."""
+    both = (_finished(head, first), _finished(head, second))
+    return agreeing_cross_entropy(*both, head.output.weight, head.bias, targets, smoothing, agreement)
+
+
+def _finished(head: LanguageModel, hidden: Float[Tensor, "tokens model"]) -> Float[Tensor, "tokens model"]:
+    """The vectors that meet the matrix of the vocabulary."""
     if head.transform is not None:
         hidden = head.transform(hidden)
-    if head.scale != 1:
-        hidden = hidden * head.scale
-    return cross_entropy(hidden, head.output.weight, head.bias, targets, smoothing)
+    return hidden * head.scale if head.scale != 1 else hidden

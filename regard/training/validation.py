@@ -9,6 +9,7 @@ import torch
 
 from regard.data.batches import Batches
 from regard.training.objective import Labelling, Objective
+from regard.training.objectives.agree import Agree
 from regard.training.objectives.classify import Classify
 from regard.training.objectives.distill import Distill
 from regard.training.objectives.tag import Tag
@@ -46,5 +47,5 @@ def _exp(value: float) -> float:
 
 
 def _says_words(objective: Objective) -> bool:
-    inner = objective.objective if isinstance(objective, Distill) else objective
+    inner = objective.objective if isinstance(objective, Distill | Agree) else objective
     return isinstance(inner, Labelling) and not isinstance(inner, Classify | Tag)

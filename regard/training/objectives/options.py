@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from regard.training.part import Part
 
@@ -22,24 +22,38 @@ class Teacher(Part):
     """How much of the loss comes from it."""
 
 
-class Translate(Part):
+class Labels(Part):
+    """What every objective has that asks for labels."""
+
+    teacher: Teacher | None = None
+    """Learn from a trained network too."""
+    agreement: Annotated[float, Field(ge=0)] = 0.0
+    """Read each batch twice, with other dropout, and ask for the same answers (R-Drop): how much that weighs, 0 for
+    never. Twice the time, and often better where there is little data and much time; 1 to 5 are usual."""
+
+    @model_validator(mode="after")
+    def _one_of_both(self) -> Labels:
+        if self.teacher is not None and self.agreement:
+            raise ValueError("a teacher and an agreement: leave out one of them, they do not go together")
+        return self
+
+
+class Translate(Labels):
     """Write the target, given the source."""
 
     kind: Literal["translate"] = "translate"
     smoothing: Smoothing = 0.1
     """How much of the truth is spread over all words."""
-    teacher: Teacher | None = None
 
 
-class Causal(Part):
+class Causal(Labels):
     """Say the next token."""
 
     kind: Literal["causal"] = "causal"
     smoothing: Smoothing = 0.0
-    teacher: Teacher | None = None
 
 
-class Masked(Part):
+class Masked(Labels):
     """Guess hidden words."""
 
     kind: Literal["masked"] = "masked"
@@ -47,23 +61,20 @@ class Masked(Part):
     """How many of the tokens are to be guessed."""
     whole_words: bool = False
     """Hide words whole, not token by token."""
-    teacher: Teacher | None = None
 
 
-class Classify(Part):
+class Classify(Labels):
     """Say the label of a text."""
 
     kind: Literal["classify"] = "classify"
     smoothing: Smoothing = 0.0
-    teacher: Teacher | None = None
 
 
-class Tag(Part):
+class Tag(Labels):
     """Say the tag of each word."""
 
     kind: Literal["tag"] = "tag"
     smoothing: Smoothing = 0.0
-    teacher: Teacher | None = None
 
 
 class Span(Part):

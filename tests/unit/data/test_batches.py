@@ -11,7 +11,7 @@ from unit.transformer.parts import RELATIVE, close, decoder_only, shared, text
 
 from regard.data.batches import Batches, ByLength, Packed, TooLong
 from regard.data.packing import pieces
-from regard.data.plan import shuffled
+from regard.data.plan import below, shuffled
 from regard.transformer.mask import Documents
 
 LENGTH = st.integers(1, 40)
@@ -166,11 +166,12 @@ def test_what_would_never_end_or_begin_elsewhere_is_refused():
 # Packing
 
 
-@given(lengths=st.lists(st.integers(0, 50), min_size=1, max_size=30), length=st.integers(2, 20))
+@given(lengths=st.lists(st.integers(0, 50), min_size=1, max_size=30), length=st.integers(2, 20), data=st.data())
 @many
-def test_every_token_but_the_first_is_predicted_once(lengths, length):
+def test_every_token_but_the_first_is_predicted_once(lengths, length, data):
+    moved = np.array([data.draw(st.integers(0, length - 2)) for _ in lengths])
     predicted = [[0] * count for count in lengths]
-    for row, begin, end in zip(*pieces(np.array(lengths), length), strict=True):
+    for row, begin, end in zip(*pieces(np.array(lengths), length, moved), strict=True):
         assert 2 <= end - begin <= length
         for place in range(begin + 1, end):
             predicted[row][place] += 1
@@ -189,7 +190,8 @@ def test_packed_batches_hold_all_pieces_and_are_full(lengths, seed, epoch):
     sizes = [len(batch["tokens"].tokens) for batch in found]
     assert max(sizes, default=0) <= 64
     assert all(size > 64 - 16 for size in sizes[:-1])  # the next piece had no room
-    rows, begins, ends = pieces(np.array(lengths), 16)
+    moved = below(15, len(lengths), seed, epoch, purpose=1) if epoch else 0
+    rows, begins, ends = pieces(np.array(lengths), 16, moved)
     first = np.cumsum(lengths) - lengths  # of each document, in a corpus whose values count its tokens
     there = [piece.tolist() for batch in found for piece in batch["tokens"].tokens.split(batch["tokens"].rows.lengths)]
     assert sorted(there) == sorted(
@@ -197,6 +199,21 @@ def test_packed_batches_hold_all_pieces_and_are_full(lengths, seed, epoch):
     )
     assert sorted(index for batch in found for index in batch.indices) == sorted(rows)
     assert batches.skipped.tolist() == [row for row, count in enumerate(lengths) if count == 1]
+
+
+def test_long_documents_are_cut_elsewhere_in_each_epoch_and_short_ones_never():
+    batches = Batches(Lengths(tokens=[100, 9, 16, 2]), Packed(tokens=128, length=16), seed=3)
+    starts = []
+    for epoch in range(150):
+        found = [
+            piece
+            for batch in batches.epoch(epoch)
+            for piece in batch["tokens"].tokens.split(list(batch["tokens"].rows.lengths))
+        ]
+        starts.append(min(len(piece) for piece in found if piece[0] == 0))
+        assert {9, 16, 2} <= {len(piece) for piece in found if piece[0] >= 100}
+    assert starts[0] == 16  # the validation data is always read as in epoch 0
+    assert set(starts) == set(range(2, 17)), "every place to cut comes up"
 
 
 def test_what_cannot_be_packed():

@@ -6,7 +6,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.nn import functional
 
+from regard.training import agreement
 from regard.training import cross_entropy as module
+from regard.training.agreement import agreeing_cross_entropy
 from regard.training.cross_entropy import cross_entropy
 
 
@@ -67,3 +69,34 @@ def test_a_tied_matrix_gets_both_gradients():
     logits = functional.embedding(ids, weight).tanh() @ weight.T
     theirs = functional.cross_entropy(logits, targets, reduction="sum", label_smoothing=0.1)
     torch.testing.assert_close(torch.autograd.grad(ours, weight), torch.autograd.grad(theirs, weight))
+
+
+def disagreement(one, other):
+    """½ · (KL(p ‖ q) + KL(q ‖ p)), from two rectangles of scores."""
+    p, q = one.softmax(-1), other.softmax(-1)
+    return ((p * (p / q).log()).sum() + (q * (q / p).log()).sum()) / 2
+
+
+@settings(derandomize=True, deadline=None)
+@given(
+    tokens=st.integers(1, 40),
+    vocabulary=st.integers(2, 30),
+    bias=st.booleans(),
+    smoothing=st.sampled_from([0.0, 0.1]),
+    weight=st.sampled_from([0.0, 1.0, 5.0]),
+    held=st.integers(1, 1600),
+)
+def test_agreement_is_its_definition(tokens, vocabulary, bias, smoothing, weight, held):
+    first, matrix, b, targets = made(tokens, vocabulary, 5, bias, seed=tokens)
+    second = (first + torch.randn_like(first) / 2).detach().requires_grad_()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(agreement, "SCORES", held)
+        ours = agreeing_cross_entropy(first, second, matrix, b, targets, smoothing, weight)
+    scores = [functional.linear(x, matrix, b) for x in (first, second)]
+    theirs = weight * disagreement(*scores) + sum(
+        functional.cross_entropy(one, targets, reduction="sum", label_smoothing=smoothing) for one in scores
+    )
+    torch.testing.assert_close(ours, theirs, rtol=1e-12, atol=1e-12)
+    inputs = [first, second, matrix] + ([b] if bias else [])
+    for mine, other in zip(torch.autograd.grad(3 * ours, inputs), torch.autograd.grad(3 * theirs, inputs), strict=True):
+        torch.testing.assert_close(mine, other, rtol=1e-10, atol=1e-12)

@@ -11,6 +11,7 @@ from regard.checkpoint.load import load
 from regard.data.encoders.base import IGNORED
 from regard.families.registry import FAMILIES
 from regard.families.transformer import transformer_2017
+from regard.training.objectives.agree import Agree
 from regard.training.objectives.causal import Causal, next_tokens
 from regard.training.objectives.classify import Classify
 from regard.training.objectives.distill import Distill
@@ -52,10 +53,10 @@ def pair_of_networks(tmp_path, kind, config):
     return ours.eval(), theirs
 
 
-def gpt(vocabulary, layers):
-    """A small decoder without dropout."""
+def gpt(vocabulary, layers, dropout=0.0):
+    """A small decoder."""
     sizes = dict(vocab_size=vocabulary, n_embd=8, n_layer=layers, n_head=2)
-    rates = dict(resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0)
+    rates = dict(resid_pdrop=dropout, embd_pdrop=dropout, attn_pdrop=dropout)
     return build(FAMILIES["gpt2"].read({**sizes, **rates}, "GPT2LMHeadModel")[0])
 
 
@@ -252,6 +253,33 @@ def test_teachers_with_other_labels_are_refused():
     objective = Distill(objective=Causal(), teacher=networks[1])
     with pytest.raises(ValueError, match="the teacher has 13 labels and the network 12"):
         objective.loss(networks[0].train(), batch(tokens=ids([3, 4, 5])))
+
+
+@pytest.mark.parametrize("objective", [Causal(smoothing=0.1), Tag(smoothing=0.1)])
+def test_agreement_is_the_mean_of_two_readings_and_how_far_they_are_apart(objective):
+    tagger = build(
+        FAMILIES["bert"].read({**BERT, "num_labels": 12, "classifier_dropout": 0.0}, "BertForTokenClassification")[0]
+    )
+    network = (gpt(12, 1, dropout=0.3) if isinstance(objective, Causal) else tagger).double()
+    rows = random_rows((4, 3), 12)
+    given = batch(tokens=ids(*rows), tags=ids(*rows))
+    torch.manual_seed(5)
+    found = Agree(objective=objective, weight=3.0).loss(network.train(), given)
+    torch.manual_seed(5)
+    asked = objective.ask(given)
+    readings = [asked.call(network).logits[asked.labels != IGNORED] for _ in range(2)]
+    labels = asked.labels[asked.labels != IGNORED]
+    assert not torch.equal(*readings)
+    p, q = (scores.softmax(-1) for scores in readings)
+    apart = ((p * (p / q).log()).sum() + (q * (q / p).log()).sum()) / 2
+    lost = sum(
+        cross_entropy(one, int(label), 0.1) for scores in readings for one, label in zip(scores, labels, strict=True)
+    )
+    torch.testing.assert_close(found.sum, (lost + 3.0 * apart) / 2, rtol=1e-10, atol=0)
+    assert found.count == len(labels)
+    network.eval()
+    plain = type(objective)(smoothing=0.1).loss(network, given)
+    torch.testing.assert_close(Agree(objective=objective).loss(network, given).sum, plain.sum, rtol=0, atol=0)
 
 
 def test_places_without_a_label_are_not_scored_and_the_head_is_put_back():

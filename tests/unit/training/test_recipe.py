@@ -211,6 +211,13 @@ def test_ready_recipes_are_right_and_say_what_they_are_for(name, tmp_path):
     assert all(Path(file).parent == tmp_path for file in recipe.data.train)
 
 
+def test_a_teacher_and_an_agreement_do_not_go_together(tmp_path):
+    recipe = tomllib.loads(ready.text("distill"))
+    recipe["objective"]["agreement"] = 1.0
+    with pytest.raises(RecipeError, match="leave out one of them"):
+        check(recipe, tmp_path / "recipe.toml")
+
+
 def test_there_is_a_ready_recipe_for_every_objective():
     recipes = [check(tomllib.loads(ready.text(name)), Path("recipe.toml")) for name in ready.names()]
     assert {recipe.objective.kind for recipe in recipes} == {"translate", "causal", "masked", "classify", "tag", "span"}

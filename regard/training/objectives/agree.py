@@ -1,0 +1,42 @@
+"""Say the same twice: R-Drop (Liang et al. 2021), which keeps a network from learning little data by heart."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from torch.nn.functional import cross_entropy
+
+from regard.data.batches import Batch
+from regard.training.objective import Labelling, Loss, answer, piecewise, scored
+from regard.training.objectives.distill import divergence
+from regard.training.quick import agreeing_words_loss
+
+
+@dataclass(frozen=True, kw_only=True)
+class Agree:
+    """Another objective, asked twice: dropout leaves out other parts each time, and the two answers are to be alike.
+
+    The loss is the mean of the two, plus `weight` / 2 times their divergence, which is the mean of KL(p ‖ q) and
+    KL(q ‖ p). (The paper adds the two losses up; here it is halved, to be a loss per label as all others are.)
+    """
+
+    objective: Labelling
+    weight: float = 5.0
+
+    def loss(self, network: Any, batch: Batch) -> Loss:
+        """The sum over the labelled places. Without training it is the objective's own loss."""
+        if not network.training:
+            return self.objective.loss(network, batch)
+        asked = self.objective.ask(batch)
+        (first, head, labels), (second, _, _) = answer(asked, network), answer(asked, network)
+        smoothing = self.objective.smoothing
+        if piecewise(head, first):
+            both = agreeing_words_loss(head, first, second, labels, smoothing, self.weight)
+        else:
+            one, other = scored(head, first), scored(head, second)
+            apart = (divergence(one, other) + divergence(other, one)) / 2
+            both = self.weight * apart + sum(
+                cross_entropy(scores, labels, label_smoothing=smoothing, reduction="sum") for scores in (one, other)
+            )
+        return Loss(both / 2, len(labels))
