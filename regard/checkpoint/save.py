@@ -1,12 +1,14 @@
 """From a network to a folder that others can open.
 
 A network that is exactly a published family's is saved in that family's layout, and opens in Hugging Face's library.
-Any other is saved under our own names, and `save` says so.
+Any other is saved under our own names, and `save` says so. Rates of dropout that a family has no key for are left out:
+only training looks at them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection
+from dataclasses import fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -84,11 +86,25 @@ def _published_config(design: config.Network, origin: Origin | None) -> dict[str
             read = None
         if read is not None and alike(read, design):
             return dict(origin.theirs)
-    for family in FAMILIES.values():
-        written = family.write(design)
-        if written is not None:
-            return written
+    for kept in (design, _without_dropout(design)):
+        for family in FAMILIES.values():
+            written = family.write(kept)
+            if written is not None:
+                return written
     return None
+
+
+def _without_dropout(part: Any) -> Any:
+    """A config whose rates of dropout are all 0."""
+    if isinstance(part, tuple):
+        return tuple(_without_dropout(item) for item in part)
+    if not is_dataclass(part) or isinstance(part, type):
+        return part
+    values = {field.name: getattr(part, field.name) for field in fields(part)}
+    return replace(
+        part,
+        **{name: 0.0 if name.endswith("dropout") else _without_dropout(value) for name, value in values.items()},
+    )
 
 
 def _their_places(network: AnyNetwork, values: dict[str, Any]) -> list[Place]:

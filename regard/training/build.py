@@ -161,7 +161,31 @@ def _transformer(part: Family, known: Known) -> config.EncoderDecoder:
 def _published(family: Published, part: Family, task: str, known: Known) -> config.Network:
     values = {**_sizes(family, part), **_tokens(family, known), **part.config}
     design, _ = family.read(values, _architecture(family, task))
+    if part.dropout and isinstance(design, config.DecoderOnly) and not _keys("dropout", family):
+        return _with_dropout(design, part.dropout)
     return design
+
+
+def _with_dropout(design: config.DecoderOnly, rate: float) -> config.DecoderOnly:
+    """Dropout for a family that was published without (Llama): where the first Transformer has it.
+
+    It is for training alone, and the family's config has no key for it, so a saved model has none.
+    """
+    blocks = tuple(
+        replace(
+            block,
+            attention=replace(block.attention, output_dropout=rate),
+            feedforward=replace(block.feedforward, output_dropout=rate),
+        )
+        for block in design.decoder.blocks
+    )
+    embedding = replace(design.embedding, dropout=rate)
+    return replace(design, embedding=embedding, decoder=replace(design.decoder, blocks=blocks))
+
+
+def _keys(name: str, family: Published) -> list[str]:
+    """What a family's config calls a size."""
+    return [key for key in SIZES[name] if key in family.keys]
 
 
 def _tokens(family: Published, known: Known) -> dict[str, Any]:
@@ -182,8 +206,8 @@ def _sizes(family: Published, part: Family) -> dict[str, Any]:
         given = {"heads": max(1, part.model_dim // 64), "inner_dim": 4 * part.model_dim, **given}
     values: dict[str, Any] = {}
     for name, value in given.items():
-        keys = [key for key in SIZES[name] if key in family.keys]
-        if not keys and getattr(part, name) is not None:
+        keys = _keys(name, family)
+        if not keys and getattr(part, name) is not None and name != "dropout":
             raise ValueError(f"network.{name}: {family.name} has no such size; its keys are {', '.join(family.keys)}")
         for key in keys:
             values |= _value(key, value, family)

@@ -12,7 +12,10 @@ from unit.training.tiny import RECIPE, WORDS, write_recipe
 import regard
 from regard.text.load import load as load_tokenizer
 from regard.training import run as running
+from regard.training.dropout import Dropout
 from regard.training.folder import Folder, read_metrics
+from regard.training.progress import Lines
+from regard.training.recipe import read
 from regard.training.run import train
 
 ENCODER = """
@@ -241,6 +244,20 @@ def test_a_task_needs_its_kind_of_network(tmp_path):
 def test_sizes_that_a_family_does_not_have(tmp_path):
     with pytest.raises(ValueError, match=r"network\.length: t5 has no such size"):
         train(write_recipe(tmp_path), {"network": {"family": "t5", "length": 5}}, folder=tmp_path / "run")
+
+
+def test_a_family_that_was_published_without_dropout_can_have_it_and_is_saved_as_itself(tmp_path):
+    head = 'task = "generate"\n[data]\ntrain = ["t.txt"]\nlength = 8\n[tokenizer]\nkind = "characters"\n'
+    network = '[network]\nfamily = "llama"\nlayers = 1\nmodel_dim = 16\nheads = 2\nlength = 8\ndropout = 0.4\n'
+    recipe = write(tmp_path, head + network, steps=2, t_txt=lines(sentences(20, 1)))
+    loop = running.assemble(read(recipe), Folder(tmp_path / "looked"), Lines(None))
+    dropped = [part.extra_repr() for part in loop.network.modules() if isinstance(part, Dropout) and part.dropped]
+    assert dropped == ["rate=0.4"] * 3  # of the embedding, and what comes out of attention and of the feed-forward layer
+    run = train(recipe, folder=tmp_path / "run")
+    assert json.loads((run / "config.json").read_text())["model_type"] == "llama"
+    theirs = transformers.AutoModelForCausalLM.from_pretrained(run, dtype=torch.float32)
+    text = torch.tensor([[3, 4, 5, 6]])
+    torch.testing.assert_close(regard.load(run).network(text).logits, theirs(text).logits)
 
 
 @pytest.mark.parametrize("family", ["bart", "t5", "marian", "mbart"])
