@@ -17,8 +17,9 @@ def recipes(
     from regard.training.ready import names, text, title
 
     if name is None:
+        width = max(map(len, names()))
         for each in names():
-            sys.stdout.write(f"{each:12} {title(each)}\n")
+            sys.stdout.write(f"{each:{width}}  {title(each)}\n")
         return
     if name not in names():
         raise typer.BadParameter(f"there is no ready recipe {name!r}; there are {', '.join(names())}")

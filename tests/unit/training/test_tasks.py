@@ -252,7 +252,9 @@ def test_a_family_that_was_published_without_dropout_can_have_it_and_is_saved_as
     recipe = write(tmp_path, head + network, steps=2, t_txt=lines(sentences(20, 1)))
     loop = running.assemble(read(recipe), Folder(tmp_path / "looked"), Lines(None))
     dropped = [part.extra_repr() for part in loop.network.modules() if isinstance(part, Dropout) and part.dropped]
-    assert dropped == ["rate=0.4"] * 3  # of the embedding, and what comes out of attention and of the feed-forward layer
+    assert (
+        dropped == ["rate=0.4"] * 3
+    )  # of the embedding, and what comes out of attention and of the feed-forward layer
     run = train(recipe, folder=tmp_path / "run")
     assert json.loads((run / "config.json").read_text())["model_type"] == "llama"
     theirs = transformers.AutoModelForCausalLM.from_pretrained(run, dtype=torch.float32)
