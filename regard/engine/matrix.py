@@ -1,8 +1,9 @@
 """Matrices in the layout that a CPU reads them fastest in.
 
 When a text is written a token at a time, few vectors meet many weights, and nearly all of the time goes into fetching
-the weights. So they are laid out once as the kernels of oneDNN read them, or kept as bytes (`int8.py`), and matrices
-that read the same vectors are put on top of each other and multiplied in one go.
+the weights. So they are laid out once as the compiled product reads them (`compiled.py`) or, where there is none, as the
+kernels of oneDNN do; or they are kept as bytes (`int8.py`). Matrices that read the same vectors are put on top of each
+other and multiplied in one go.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from regard.checkpoint.rounding import Rounded
+from regard.native.library import available
 
 
 class Precision(Enum):
@@ -97,6 +99,10 @@ class Packed(nn.Module):
 
 def matrix(affine: Affine, precision: Precision) -> nn.Module:
     """The quickest form of these numbers on this machine."""
+    if available():
+        from regard.engine.compiled import InPanels  # which builds on this file
+
+        return InPanels(affine, precision)
     if precision is Precision.INT8:
         from regard.engine.int8 import int8  # which builds on this file
 

@@ -11,9 +11,12 @@ from typing import TypeVar
 import torch
 from torch import nn
 
+from regard.engine.attention import QuickAttention, fits
+from regard.engine.block import compiled_block
 from regard.engine.matrix import Precision, matrix_of
 from regard.engine.memory import keep_freed
 from regard.engine.parts import CrossProjection, SelfProjection, quicker
+from regard.native.library import available
 from regard.transformer.attention import MultiHeadAttention, Projection
 from regard.transformer.block import Block
 from regard.transformer.feedforward import Dense, Gated
@@ -72,6 +75,25 @@ def _replace(part: nn.Module, precision: Precision) -> None:
         for owner, name, made in found:
             if (stands_in := made.result()) is not None:
                 owner.register_module(name, stands_in)
+    if available():
+        _replace_blocks(part)
+
+
+def _replace_blocks(part: nn.Module) -> None:
+    """Blocks whose parts are replaced, and their attentions."""
+    for name, child in part.named_children():
+        if not isinstance(child, Block):
+            _replace_blocks(child)
+            continue
+        _replace_attentions(child)
+        if (whole := compiled_block(child)) is not None:
+            part.register_module(name, whole)
+
+
+def _replace_attentions(block: Block) -> None:
+    for name, attention in (("attention", block.attention), ("cross_attention", block.cross_attention)):
+        if isinstance(attention, MultiHeadAttention) and fits(attention):
+            block.register_module(name, QuickAttention(attention))
 
 
 Replacement = tuple[nn.Module, str, Callable[[], nn.Module | None]]

@@ -8,7 +8,9 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from regard.checkpoint.rounding import Rounded
+from regard.engine.compiled import CompiledDense, CompiledGated, CompiledNorm, CompiledResidual
 from regard.engine.matrix import Affine, Precision, matrix, matrix_of, numbers
+from regard.native.library import available
 from regard.transformer.attention import Heads, KeyHeads, Projection
 from regard.transformer.config import NormOrder
 from regard.transformer.embedding import Tokens
@@ -16,6 +18,7 @@ from regard.transformer.feedforward import Dense, Gated
 from regard.transformer.head import LanguageModel
 from regard.transformer.kernels import Bias, Kernel, Key, Query, fused, weights
 from regard.transformer.mask import Visible
+from regard.transformer.normalization import LayerNorm, RMSNorm
 from regard.transformer.residual import Residual
 from regard.transformer.rows import Rows
 from regard.transformer.scores import EachToken, Scores, Vectors
@@ -47,6 +50,7 @@ class CrossProjection(nn.Module):
     def __init__(self, plain: Projection, precision: Precision) -> None:
         super().__init__()
         self.head_dim = plain.head_dim
+        self.heads = [layer.out_features // plain.head_dim for layer in (plain.query, plain.key, plain.value)]
         self.query = matrix_of([plain.query], precision)
         self.key_value = matrix_of([plain.key, plain.value], precision)
 
@@ -150,6 +154,8 @@ class RoundedTokens(nn.Module):
 
 def quicker(part: nn.Module, precision: Precision) -> nn.Module | None:
     """What stands in for a part, if there is something quicker."""
+    if available() and (found := _compiled(part, precision)) is not None:
+        return found
     match part:
         case Dense():
             return QuickDense(part, precision)
@@ -164,5 +170,20 @@ def quicker(part: nn.Module, precision: Precision) -> nn.Module | None:
         case Tokens():
             table = numbers(part)
             return RoundedTokens(table) if isinstance(table, Rounded) else None
+        case _:
+            return None
+
+
+def _compiled(part: nn.Module, precision: Precision) -> nn.Module | None:
+    """The same among the compiled parts."""
+    match part:
+        case Dense():
+            return CompiledDense(part, precision)
+        case Gated():
+            return CompiledGated(part, precision)
+        case Residual():
+            return CompiledResidual(part)
+        case LayerNorm() | RMSNorm():
+            return CompiledNorm(part)
         case _:
             return None

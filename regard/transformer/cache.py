@@ -40,13 +40,13 @@ class Kept:
 
     def __init__(self) -> None:
         self.lengths: tuple[int, ...] = ()
-        self._key: Float[Tensor, "lines heads room dim"] | None = None
-        self._value: Float[Tensor, "lines heads room dim"] | None = None
+        self.key: Float[Tensor, "lines heads room dim"] | None = None
+        self.value: Float[Tensor, "lines heads room dim"] | None = None
 
     @property
     def empty(self) -> bool:
         """Whether nothing is kept yet."""
-        return self._key is None
+        return self.key is None
 
     @property
     def longest(self) -> int:
@@ -56,26 +56,34 @@ class Kept:
     @property
     def device(self) -> torch.device:
         """Where the keys and values are."""
-        assert self._key is not None
-        return self._key.device
+        assert self.key is not None
+        return self.key.device
 
     def append(
         self, key: Float[Tensor, "tokens heads dim"], value: Float[Tensor, "tokens heads dim"], rows: Rows
     ) -> None:
         """Put the keys and values of new tokens behind those of their rows."""
+        before = self.extend(rows, key)
+        assert self.key is not None
+        assert self.value is not None
+        _fill(self.key, key, rows, before, self.longest)
+        _fill(self.value, value, rows, before, self.longest)
+
+    def extend(self, rows: Rows, like: Float[Tensor, "tokens heads dim"]) -> tuple[int, ...]:
+        """Make room for new tokens, with keys and values like this, behind those of their rows; how many there were."""
         before = self.lengths or (0,) * rows.batch
         if len(before) != rows.batch:
             raise ValueError(f"the cache holds {len(before)} rows, but the batch has {rows.batch}")
         self.lengths = tuple(old + new for old, new in zip(before, rows.lengths, strict=True))
-        self._key = self._fill(self._key, key, rows, before)
-        self._value = self._fill(self._value, value, rows, before)
+        self.key, self.value = (_roomy(kept, like, rows.batch, self.longest) for kept in (self.key, self.value))
+        return before
 
     def view(self, rows: slice) -> tuple[Tensor, Tensor, int]:
         """The keys and values of these rows, and how many places the longest of them fills."""
-        assert self._key is not None
-        assert self._value is not None
+        assert self.key is not None
+        assert self.value is not None
         filled = max(self.lengths[rows])
-        return self._key[rows, :, :filled], self._value[rows, :, :filled], filled
+        return self.key[rows, :, :filled], self.value[rows, :, :filled], filled
 
     def visible(self, mask: Mask, rows: slice, query: Int[Tensor, "#rows query"]) -> Visible:
         """What queries at these positions see of what is kept: what the mask allows, and only filled places."""
@@ -92,47 +100,52 @@ class Kept:
 
     def reorder(self, moves: Moves) -> None:
         """Keep some rows, in some order."""
-        assert self._key is not None
-        assert self._value is not None
+        assert self.key is not None
+        assert self.value is not None
         self.lengths = tuple(self.lengths[row] for row in moves.order)
         if moves.to is None:
-            self._key, self._value = self._key[moves.rows], self._value[moves.rows]
+            self.key, self.value = self.key[moves.rows], self.value[moves.rows]
         elif len(moves.to):
             filled = self.longest
-            for kept in (self._key, self._value):
+            for kept in (self.key, self.value):
                 kept[moves.to, :, :filled] = kept[moves.rows, :, :filled]
 
     def add(self, other: Kept) -> None:
         """Put the rows of another cache behind these."""
-        if self._key is None or self._value is None or other._key is None or other._value is None:
+        if self.key is None or self.value is None or other.key is None or other.value is None:
             raise ValueError("rows can be added to a cache only after both have seen their first tokens")
         here, both, longest = len(self.lengths), len(self.lengths) + len(other.lengths), other.longest
-        self._key, self._value = (_with_room(kept, both, longest) for kept in (self._key, self._value))
-        self._key[here:both, :, :longest] = other._key[: both - here, :, :longest]
-        self._value[here:both, :, :longest] = other._value[: both - here, :, :longest]
+        self.key, self.value = (_with_room(kept, both, longest) for kept in (self.key, self.value))
+        self.key[here:both, :, :longest] = other.key[: both - here, :, :longest]
+        self.value[here:both, :, :longest] = other.value[: both - here, :, :longest]
         self.lengths += other.lengths
 
     def take(self, rows: Sequence[int]) -> Kept:
         """A copy of these rows alone."""
         taken = Kept()
-        if self._key is not None and self._value is not None:
+        if self.key is not None and self.value is not None:
             taken.lengths = tuple(self.lengths[row] for row in rows)
             index = torch.tensor(list(rows), dtype=torch.long, device=self.device)
-            taken._key, taken._value = (x[index, :, : taken.longest] for x in (self._key, self._value))
+            taken.key, taken.value = (x[index, :, : taken.longest] for x in (self.key, self.value))
         return taken
 
-    def _fill(self, kept: Tensor | None, new: Tensor, rows: Rows, before: tuple[int, ...]) -> Tensor:
-        needed = self.longest
-        if kept is None:
-            kept = new.new_zeros(rows.batch, new.shape[1], needed, new.shape[2])
-        elif kept.shape[2] < needed:
-            kept = _with_room(kept, len(kept), max(needed, kept.shape[2] + kept.shape[2] // 2 + 16))
-        if rows.uniform and len(set(before)) == 1:
-            kept[: rows.batch, :, before[0] : needed] = rows.pad(new).transpose(1, 2)
-        else:
-            starts = torch.tensor(before, device=new.device)[rows.row_of] if before != rows.starts else None
-            kept[rows.row_of, :, rows.positions if starts is None else starts + rows.columns] = new
-        return kept
+
+def _roomy(kept: Tensor | None, new: Tensor, rows: int, needed: int) -> Tensor:
+    """What is kept, with so many places; more than are needed, where it has to grow."""
+    if kept is None:
+        return new.new_zeros(rows, new.shape[1], needed, new.shape[2])
+    if kept.shape[2] < needed:
+        return _with_room(kept, len(kept), max(needed, kept.shape[2] + kept.shape[2] // 2 + 16))
+    return kept
+
+
+def _fill(kept: Tensor, new: Tensor, rows: Rows, before: tuple[int, ...], longest: int) -> None:
+    """Put what is new in its places."""
+    if rows.uniform and len(set(before)) == 1:
+        kept[: rows.batch, :, before[0] : longest] = rows.pad(new).transpose(1, 2)
+    else:
+        starts = torch.tensor(before, device=new.device)[rows.row_of] if before != rows.starts else None
+        kept[rows.row_of, :, rows.positions if starts is None else starts + rows.columns] = new
 
 
 def _with_room(kept: Tensor, lines: int, room: int) -> Tensor:

@@ -1,0 +1,75 @@
+"""Attention by the compiled parts: row by row, with no padding, no masks written out, and nothing copied."""
+
+from __future__ import annotations
+
+from torch import Tensor, nn
+
+from regard.native import kernels
+from regard.native.structures import Lengths
+from regard.transformer.attention import Heads, KeyHeads, Looking, MultiHeadAttention, Source
+from regard.transformer.cache import Kept
+from regard.transformer.mask import Causal, Everything
+from regard.transformer.position import Rotation
+from regard.transformer.rows import Rows
+
+
+class QuickAttention(MultiHeadAttention):
+    """The same attention. What the compiled parts do not know (masks but the two common ones, somebody who watches) is
+    left to torch."""
+
+    def __init__(self, plain: MultiHeadAttention) -> None:
+        nn.Module.__init__(self)  # its parts are those of the plain one: none is made anew
+        self.project, self.kernel, self.output = plain.project, plain.kernel, plain.output
+
+    def forward(
+        self, hidden: Tensor, looking: Looking, source: Source | None = None, kept: Kept | None = None
+    ) -> Tensor:
+        """Attend: to the row itself, or to `source`; with `kept`, also to what earlier steps left there."""
+        if source is not None or kept is None or not self.knows(looking):
+            return super().forward(hidden, looking, source, kept)
+        query, key, value = self.project(hidden)
+        if isinstance(looking.position, Rotation):
+            query, key = looking.position.turn(query), looking.position.turn(key)
+        before = kept.extend(looking.rows, key)
+        assert kept.key is not None
+        assert kept.value is not None
+        new, old = lengths_of(looking, looking.rows.lengths), lengths_of(looking, before)
+        kernels.keep(kept.key, key, new, old)
+        kernels.keep(kept.value, value, new, old)
+        return self.output(self._with_kept(query, looking, kept))
+
+    def _rowwise(self, query: Heads, key: KeyHeads, value: KeyHeads, looking: Looking, key_rows: Rows) -> Tensor:
+        if not self.knows(looking):
+            return super()._rowwise(query, key, value, looking, key_rows)
+        return self._attend(query, key, value, looking, key_rows.lengths)
+
+    def _with_kept(self, query: Heads, looking: Looking, kept: Kept) -> Tensor:
+        if not self.knows(looking):
+            return super()._with_kept(query, looking, kept)
+        assert kept.key is not None
+        assert kept.value is not None
+        return self._attend(query, kept.key, kept.value, looking, kept.lengths)
+
+    def _attend(self, query: Heads, key: Tensor, value: Tensor, looking: Looking, keys: tuple[int, ...]) -> Tensor:
+        bias = looking.position if isinstance(looking.position, Tensor) else None
+        asking, answering = lengths_of(looking, looking.rows.lengths), lengths_of(looking, keys)
+        causal = isinstance(looking.mask, Causal)
+        return kernels.attend(query, key, value, asking, answering, self.kernel.scale, causal, bias)
+
+    def knows(self, looking: Looking) -> bool:
+        """Whether the compiled parts can do it."""
+        return type(looking.mask) in (Causal, Everything) and not self.kernel._forward_hooks
+
+
+def fits(plain: nn.Module) -> bool:
+    """Whether this is an attention that the compiled parts know."""
+    return type(plain) is MultiHeadAttention and plain.project.head_dim % kernels.LANES == 0
+
+
+def lengths_of(looking: Looking, lengths: tuple[int, ...]) -> Lengths:
+    """Lengths as C has them, made once for all blocks."""
+    key = ("lengths", lengths)
+    if key not in looking.known:
+        looking.known[key] = Lengths(lengths)
+    found: Lengths = looking.known[key]
+    return found

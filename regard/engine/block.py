@@ -1,0 +1,155 @@
+"""A whole block in one call of the compiled parts: between a block's small products, calling them takes as long as they
+do."""
+
+from __future__ import annotations
+
+import ctypes
+from typing import TypeVar
+
+from torch import Tensor, nn
+
+from regard.engine.attention import QuickAttention, lengths_of
+from regard.engine.compiled import CompiledDense, CompiledGated, CompiledResidual, InPanels
+from regard.engine.parts import CrossProjection, SelfProjection
+from regard.native import structures
+from regard.native.kernels import bias_strides
+from regard.native.library import library
+from regard.transformer.attention import Looking, Source
+from regard.transformer.block import Block
+from regard.transformer.cache import Kept, Remembered
+from regard.transformer.config import NormOrder
+from regard.transformer.mask import Causal
+from regard.transformer.position import Rotation
+
+Part = TypeVar("Part", bound=nn.Module)
+ORDERS = {NormOrder.POST: 0, NormOrder.PRE: 1, NormOrder.BOTH: 2}
+"""The numbers by which block.c knows them."""
+
+
+class CompiledBlock(Block):
+    """The same block, made of the same parts. What the compiled call does not know is computed part by part."""
+
+    def __init__(self, plain: Block) -> None:
+        self.__dict__.update(plain.__dict__)  # its parts are those of the plain one: none is made anew
+        self.structure = _structure(plain)
+
+    def forward(
+        self,
+        x: Tensor,
+        looking: Looking,
+        source: Source | None = None,
+        kept: Kept | Remembered | None = None,
+        kept_source: Kept | None = None,
+    ) -> Tensor:
+        """Pass the tokens of a batch through the layer."""
+        across = self.cross_attention
+        attention = self.attention
+        assert isinstance(attention, QuickAttention)
+        if not attention.knows(looking) or isinstance(kept, Remembered):
+            return super().forward(x, looking, source, kept, kept_source)
+        if across is not None:
+            assert isinstance(across, QuickAttention)
+            if source is None or kept_source is None or not across.knows(looking):
+                return super().forward(x, looking, source, kept, kept_source)
+            if kept_source.empty:
+                kept_source.append(*across.project.answering(source.hidden), source.rows)
+        batch = _batch(looking, source)
+        if kept is not None:
+            before = kept.extend(looking.rows, x.new_empty(0, self.structure.own.key_heads, self.structure.own.dim))
+            batch.own = _kept(kept, looking, before)
+        if kept_source is not None and across is not None:
+            batch.source = _kept(kept_source, looking)
+        x = x.clone()
+        library().run_block(ctypes.addressof(self.structure), ctypes.addressof(batch), x.data_ptr())
+        return x
+
+
+def compiled_block(block: Block) -> CompiledBlock | None:
+    """The block in one call, if all its parts are known to it."""
+    attentions = [block.attention] if block.cross_attention is None else [block.attention, block.cross_attention]
+    known = all(isinstance(part, QuickAttention) for part in attentions)
+    known = known and isinstance(block.attention.project, SelfProjection)
+    return CompiledBlock(block) if known and isinstance(block.feedforward, CompiledDense | CompiledGated) else None
+
+
+def _structure(block: Block) -> structures.Block:
+    across = block.cross_attention
+    if across is None or block.cross_attention_residual is None:
+        other = structures.Asking()
+    else:
+        other = _asking(across, _a(CrossProjection, across.project).query, block.cross_attention_residual)
+    project = _a(SelfProjection, block.attention.project)
+    own = _asking(block.attention, project.matrix, block.attention_residual)
+    feedforward = block.feedforward
+    dense = isinstance(feedforward, CompiledDense)
+    return structures.Block(
+        own.project.inputs,
+        own,
+        other,
+        structures.Feedforward(
+            not dense,
+            0 if dense else _a(CompiledGated, feedforward).activation,
+            _a(InPanels, feedforward.up if dense else feedforward.gate_up).matrix,
+            _a(InPanels, feedforward.down).matrix,
+            _residual(block.feedforward_residual),
+        ),
+    )
+
+
+def _asking(part: nn.Module, query: nn.Module, residual: nn.Module) -> structures.Asking:
+    attention = _a(QuickAttention, part)
+    project = attention.project
+    assert isinstance(project, SelfProjection | CrossProjection)
+    return structures.Asking(
+        _a(InPanels, query).matrix,
+        _a(InPanels, attention.output).matrix,
+        project.heads[0],
+        project.heads[1],
+        project.head_dim,
+        attention.kernel.scale,
+        _residual(residual),
+    )
+
+
+def _residual(part: nn.Module) -> structures.Residual:
+    residual = _a(CompiledResidual, part)
+    after = structures.Norm() if residual.output_norm is None else residual.output_norm.norm
+    return structures.Residual(ORDERS[residual.order], residual.norm.norm, after)
+
+
+def _a(kind: type[Part], part: nn.Module) -> Part:
+    assert isinstance(part, kind)
+    return part
+
+
+def _batch(looking: Looking, source: Source | None) -> structures.Batch:
+    """What the batch is, worked out once for all blocks."""
+    key = ("batch", id(looking.mask))
+    if key not in looking.known:
+        rows = lengths_of(looking, looking.rows.lengths)
+        found = structures.Batch(looking.rows.tokens, rows.count, rows.at, rows.begin_at)
+        found.causal = isinstance(looking.mask, Causal)
+        held: tuple[Tensor, ...] = ()
+        if isinstance(looking.position, Rotation):
+            held = looking.position.cosine.contiguous(), looking.position.sine.contiguous()
+            found.cosine, found.sine = (part.data_ptr() for part in held)
+        elif isinstance(looking.position, Tensor):
+            held = (looking.position,)
+            found.bias = held[0].data_ptr()
+            found.bias_row, found.bias_head, found.bias_query = bias_strides(held[0])
+        if source is not None:
+            asking = lengths_of(looking, source.asking(looking.rows).lengths)
+            found.texts, found.asking, found.first_asking = asking.count, asking.at, asking.begin_at
+        looking.known[key] = looking.mask, found, held  # held, so that addresses stay valid
+    batch: structures.Batch = looking.known[key][1]
+    return batch
+
+
+def _kept(kept: Kept, looking: Looking, before: tuple[int, ...] | None = None) -> structures.Kept:
+    assert kept.key is not None
+    assert kept.value is not None
+    row, head, place, _ = kept.key.stride()
+    old = None if before is None else lengths_of(looking, before).at
+    return structures.Kept(
+        kept.key.data_ptr(), kept.value.data_ptr(), row, head, place, old, lengths_of(looking, kept.lengths).at
+    )

@@ -1,0 +1,131 @@
+"""Parts that call the compiled functions (`regard.native`), where the machine has them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from regard.checkpoint.rounding import Rounded, rounded
+from regard.engine.matrix import Affine, Precision
+from regard.native import kernels, structures
+from regard.native.kernels import PANEL
+from regard.transformer.config import Activation, NormOrder
+from regard.transformer.feedforward import ACTIVATIONS, Dense, Gated
+from regard.transformer.normalization import LayerNorm, RMSNorm
+from regard.transformer.residual import Residual
+from regard.transformer.scores import Vectors
+
+KINDS = {function: kind for kind, function in ACTIVATIONS.items()}
+"""Activations by the functions that compute them."""
+
+
+class InPanels(nn.Module):
+    """A matrix in panels of sixteen outputs, of floats or of bytes, as the compiled product reads it.
+
+    With bytes, each vector that comes is rounded to some twelve bits, by its largest number: nearly all that is lost is
+    lost by the matrix, and what becomes of a vector does not depend on those beside it.
+    """
+
+    scale: Tensor | None
+    bias: Tensor | None
+
+    def __init__(self, affine: Affine, precision: Precision, activation: Activation | None = None) -> None:
+        super().__init__()
+        scale = None
+        if precision is Precision.INT8:
+            weight = affine.weight if isinstance(affine.weight, Rounded) else Rounded(*rounded(affine.weight))
+            self.outputs, self.inputs = weight.levels.shape
+            packed, scale = kernels.pack_bytes(weight.levels), weight.scale.contiguous()
+        else:
+            self.outputs, self.inputs = affine.widened.shape
+            packed = kernels.pack(affine.widened)
+        self.packed = nn.Buffer(packed, persistent=False)
+        self.register_buffer("scale", scale, persistent=False)
+        self.register_buffer("bias", affine.bias, persistent=False)
+        places = (structures.pointer(x) for x in (self.packed, scale, affine.bias))
+        self.matrix = structures.Matrix(self.outputs, self.inputs, *places, kernels.ACTIVATIONS[activation])
+
+    def forward(self, x: Float[Tensor, "*any input"]) -> Float[Tensor, "*any output"]:
+        """activation(x·weightᵀ + bias)."""
+        if x.dim() == 2:
+            return kernels.multiply(x, self.matrix)
+        return kernels.multiply(x.flatten(0, -2), self.matrix).view(*x.shape[:-1], -1)
+
+    def rows(self, chosen: Int[Tensor, " chosen"]) -> Affine:
+        """The numbers of these outputs."""
+        bias, panel, place = None if self.bias is None else self.bias[chosen], chosen // PANEL, chosen % PANEL
+        if self.scale is None:
+            return Affine(self.packed.view(-1, self.inputs, PANEL)[panel, :, place], bias)
+        pairs = self.packed.view(-1, (self.inputs + 1) // 2, PANEL, 2)[panel, :, place]
+        return Affine(Rounded(pairs.flatten(1)[:, : self.inputs], self.scale[chosen]), bias)
+
+
+class CompiledDense(nn.Module):
+    """down(activation(up(x))), the activation on the way."""
+
+    def __init__(self, plain: Dense, precision: Precision) -> None:
+        super().__init__()
+        self.up = InPanels(Affine.of(plain.up), precision, KINDS[plain.activation])
+        self.down = InPanels(Affine.of(plain.down), precision)
+
+    def forward(self, x: Float[Tensor, "*any model"]) -> Float[Tensor, "*any model"]:
+        """Each vector transformed."""
+        return self.down(self.up(x))
+
+
+class CompiledGated(nn.Module):
+    """down(activation(gate(x)) · up(x)), gate and up by one matrix."""
+
+    def __init__(self, plain: Gated, precision: Precision) -> None:
+        super().__init__()
+        self.gate_up = InPanels(Affine.of(plain.gate, plain.up), precision)
+        self.down = InPanels(Affine.of(plain.down), precision)
+        self.activation = kernels.ACTIVATIONS[KINDS[plain.activation]]
+
+    def forward(self, x: Float[Tensor, "*any model"]) -> Float[Tensor, "*any model"]:
+        """Each vector transformed."""
+        found = self.down(kernels.gate(self.gate_up(x.flatten(0, -2)), self.activation))
+        return found if x.dim() == 2 else found.view(*x.shape)
+
+
+class CompiledNorm(nn.Module):
+    """LayerNorm or RMSNorm; of a sum, if asked."""
+
+    bias: Tensor | None
+
+    def __init__(self, plain: LayerNorm | RMSNorm) -> None:
+        super().__init__()
+        self.weight = plain.weight
+        self.bias = plain.bias if isinstance(plain, LayerNorm) else None
+        places = (structures.pointer(x) for x in (self.weight, self.bias))
+        self.norm = structures.Norm(*places, plain.epsilon, isinstance(plain, LayerNorm))
+
+    def forward(self, x: Float[Tensor, "*any dim"], said: Tensor | None = None) -> Float[Tensor, "*any dim"]:
+        """norm(x + said)."""
+        if x.dim() == 2:
+            return kernels.add_and_normalise(x, said, self.norm)
+        return self(x.flatten(0, -2)).view(x.shape)
+
+
+class CompiledResidual(nn.Module):
+    """The connection around a sublayer, without dropout; sum and norm in one go where they follow each other."""
+
+    def __init__(self, plain: Residual) -> None:
+        super().__init__()
+        self.order = plain.order
+        self.norm = _norm(plain.norm)
+        self.output_norm = None if plain.output_norm is None else _norm(plain.output_norm)
+
+    def forward(self, x: Vectors, sublayer: Callable[[Vectors], Vectors]) -> Vectors:
+        """The sublayer's answer, connected."""
+        if self.order is NormOrder.POST:
+            return self.norm(x, sublayer(x))
+        said = sublayer(self.norm(x))
+        return x + (said if self.output_norm is None else self.output_norm(said))
+
+
+def _norm(plain: nn.Module) -> CompiledNorm:
+    assert isinstance(plain, LayerNorm | RMSNorm)
+    return CompiledNorm(plain)

@@ -1,0 +1,140 @@
+/* Attention: softmax(Q·Kᵀ·scale + bias)·V, row by row and head by head, without padding.
+
+   Queries stand side by side. Keys and values stand side by side too, or in the rectangles of a cache: where those of a
+   row begin, and how far it is from one place to the next, is given. The last query of a row sees all keys of its row;
+   if `causal`, each one before it sees one key less. */
+#include "parts.h"
+
+#define FEW 12   /* below so many queries it does not pay to turn the keys round */
+#define AT_ONCE 4 /* queries that meet a value when it is fetched */
+
+/* The score of a query with each key: a product and a sum across the register. */
+static void scores_of_few(const Attention *a, const float *query, const float *key, long keys, float *scores) {
+    for (long j = 0; j < keys; j++) {
+        vec sum = _mm256_setzero_ps();
+        for (long d = 0; d < a->dim; d += WIDE)
+            sum = _mm256_fmadd_ps(_mm256_loadu_ps(query + d), _mm256_loadu_ps(key + j * a->key_stride + d), sum);
+        scores[j] = sum_of(sum) * a->scale;
+    }
+}
+
+/* The same for keys that are turned round: `turned[d * room + j]`, `room` a multiple of 8. */
+static void scores_of_many(const Attention *a, const float *query, const float *turned, long room, float *scores) {
+    vec by = _mm256_set1_ps(a->scale);
+    for (long j = 0; j < room; j += 4 * WIDE) {
+        vec sum[4] = {_mm256_setzero_ps(), _mm256_setzero_ps(), _mm256_setzero_ps(), _mm256_setzero_ps()};
+        long vectors = at_most(4, (room - j) / WIDE);
+        if (vectors == 4)
+            for (long d = 0; d < a->dim; d++)
+                for (int v = 0; v < 4; v++)
+                    sum[v] = _mm256_fmadd_ps(_mm256_broadcast_ss(query + d),
+                                             _mm256_loadu_ps(turned + d * room + j + v * WIDE), sum[v]);
+        else
+            for (long v = 0; v < vectors; v++)
+                for (long d = 0; d < a->dim; d++)
+                    sum[v] = _mm256_fmadd_ps(_mm256_broadcast_ss(query + d),
+                                             _mm256_loadu_ps(turned + d * room + j + v * WIDE), sum[v]);
+        for (long v = 0; v < vectors; v++) _mm256_storeu_ps(scores + j + v * WIDE, _mm256_mul_ps(sum[v], by));
+    }
+}
+
+static void turn(const Attention *a, const float *key, long keys, long room, float *turned) {
+    for (long j = 0; j < room; j++)
+        for (long d = 0; d < a->dim; d++) turned[d * room + j] = j < keys ? key[j * a->key_stride + d] : 0.0f;
+}
+
+/* Scores to weights, in place; what is behind the last of them becomes 0. */
+static void soften(float *scores, long keys, long room, const float *bias) {
+    vec most = _mm256_set1_ps(-INFINITY);
+    for (long j = 0; j < keys; j += WIDE) {
+        vec s = load(scores + j, keys - j);
+        if (bias) s = _mm256_add_ps(s, load(bias + j, keys - j));
+        if (keys - j < WIDE) s = _mm256_blendv_ps(most, s, _mm256_castsi256_ps(first(keys - j)));
+        most = _mm256_max_ps(most, s);
+        if (bias) store(scores + j, s, keys - j);
+    }
+    vec top = _mm256_set1_ps(most_of(most)), sum = _mm256_setzero_ps();
+    for (long j = 0; j < keys; j += WIDE) {
+        vec e = exponential(_mm256_sub_ps(load(scores + j, keys - j), top));
+        if (keys - j < WIDE) e = _mm256_and_ps(e, _mm256_castsi256_ps(first(keys - j)));
+        sum = _mm256_add_ps(sum, e);
+        _mm256_storeu_ps(scores + j, e);
+    }
+    vec whole = _mm256_set1_ps(1.0f / sum_of(sum));
+    for (long j = 0; j < room; j += WIDE)
+        _mm256_storeu_ps(scores + j, j < keys ? _mm256_mul_ps(_mm256_loadu_ps(scores + j), whole) : _mm256_setzero_ps());
+}
+
+/* The mean of the values, for some queries at once. */
+INLINE void mean(const int queries, const Attention *a, const float *weights, long room, const float *value, long keys,
+                 float *answer) {
+    for (long d = 0; d < a->dim; d += 2 * WIDE) {
+        int both = d + WIDE < a->dim;
+        vec left[AT_ONCE], right[AT_ONCE];
+#pragma GCC unroll 4
+        for (int q = 0; q < queries; q++) left[q] = right[q] = _mm256_setzero_ps();
+        for (long j = 0; j < keys; j++) {
+            const float *v = value + j * a->key_stride + d;
+            vec v0 = _mm256_loadu_ps(v), v1 = both ? _mm256_loadu_ps(v + WIDE) : v0;
+#pragma GCC unroll 4
+            for (int q = 0; q < queries; q++) {
+                vec w = _mm256_broadcast_ss(weights + q * room + j);
+                left[q] = _mm256_fmadd_ps(w, v0, left[q]);
+                right[q] = _mm256_fmadd_ps(w, v1, right[q]);
+            }
+        }
+#pragma GCC unroll 4
+        for (int q = 0; q < queries; q++) {
+            float *to = answer + q * a->heads * a->dim + d;
+            _mm256_storeu_ps(to, left[q]);
+            if (both) _mm256_storeu_ps(to + WIDE, right[q]);
+        }
+    }
+}
+
+static void attend_one(const Attention *a, long row, long head) {
+    long queries = a->queries[row], keys = a->keys[row], room = steps(keys, WIDE) * WIDE;
+    long begin = a->first_key ? a->first_key[row] * a->key_stride : row * a->row_stride;
+    begin += head / a->sharing * a->head_stride;
+    const float *key = a->key + begin, *value = a->value + begin;
+    float *weights = scratch(WEIGHTS, AT_ONCE * room * sizeof(float));
+    float *turned = queries < FEW ? NULL : scratch(TURNED, a->dim * room * sizeof(float));
+    if (turned) turn(a, key, keys, room, turned);
+    for (long q0 = 0; q0 < queries; q0 += AT_ONCE) {
+        long some = at_most(AT_ONCE, queries - q0);
+        for (long q = q0; q < q0 + some; q++) {
+            const float *query = a->query + (a->first_query[row] + q) * a->query_stride + head * a->dim;
+            float *scores = weights + (q - q0) * room;
+            if (turned)
+                scores_of_many(a, query, turned, room, scores);
+            else
+                scores_of_few(a, query, key, keys, scores);
+            const float *bias = a->bias ? a->bias + row * a->bias_row + head * a->bias_head + q * a->bias_query : NULL;
+            soften(scores, a->causal ? keys - queries + q + 1 : keys, room, bias);
+        }
+        float *answer = a->answer + ((a->first_query[row] + q0) * a->heads + head) * a->dim;
+        switch (some) {
+            case 1: mean(1, a, weights, room, value, keys, answer); break;
+            case 2: mean(2, a, weights, room, value, keys, answer); break;
+            case 3: mean(3, a, weights, room, value, keys, answer); break;
+            default: mean(4, a, weights, room, value, keys, answer);
+        }
+    }
+}
+
+PUBLIC void attend(const Attention *a) {
+    double work = 0;
+    for (long row = 0; row < a->rows; row++) work += 2.0 * a->queries[row] * a->keys[row] * a->dim * a->heads;
+#pragma omp parallel for schedule(static) num_threads(threads_for(work))
+    for (long both = 0; both < a->rows * a->heads; both++) attend_one(a, both / a->heads, both % a->heads);
+}
+
+/* Put new keys (or values) into the rectangle of a cache: `new` are tokens × heads × dim, row by row. */
+PUBLIC void keep(long rows, long heads, long dim, const long *lengths, const long *before, const float *new, long stride,
+                 float *kept, long row_stride, long head_stride) {
+    for (long row = 0; row < rows; row++)
+        for (long i = 0; i < lengths[row]; i++, new += stride)
+            for (long head = 0; head < heads; head++)
+                memcpy(kept + row * row_stride + head * head_stride + (before[row] + i) * dim, new + head * dim,
+                       dim * sizeof(float));
+}

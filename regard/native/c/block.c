@@ -1,0 +1,152 @@
+/* A block of a stack in one call: what `transformer/block.py` says, for vectors that stand side by side. */
+#include "parts.h"
+
+enum Order { POST, PRE, BOTH };
+
+typedef struct {
+    int order;
+    Norm norm, output_norm;
+} Residual;
+
+typedef struct {
+    Matrix project; /* to query, key and value; across to a source, to the query alone */
+    Matrix output;
+    long heads, key_heads, dim;
+    float scale;
+    Residual residual;
+} Asking;
+
+typedef struct {
+    int gated; /* whether `up` gives gates and ups, side by side */
+    int activation;
+    Matrix up, down;
+    Residual residual;
+} Feedforward;
+
+typedef struct {
+    long model;
+    Asking own, across; /* across.project.packed is NULL where there is no source to look at */
+    Feedforward feedforward;
+} Block;
+
+/* Keys and values that a cache holds. */
+typedef struct {
+    float *key, *value; /* NULL: there is no cache */
+    long row_stride, head_stride, key_stride;
+    const long *before; /* of each row: how many there were */
+    const long *keys;   /* of each row: how many there are now */
+} Kept;
+
+/* What a batch is: the same for all blocks, but for their caches. */
+typedef struct {
+    long tokens, rows;
+    const long *lengths, *first; /* of the rows */
+    int causal;
+    const float *cosine, *sine; /* tokens × half a head, by which queries and keys are turned, or NULL */
+    const float *bias;          /* added to the scores of the row's own attention, or NULL */
+    long bias_row, bias_head, bias_query;
+    Kept own, source;
+    long texts; /* rows of the source; several rows of the batch may look at one */
+    const long *asking, *first_asking; /* of the rows, put together if they look at one row of the source */
+} Batch;
+
+/* Each pair (x_i, x_i+half) turned like a point in the plane. */
+static void turn(const Batch *b, float *x, long stride, long heads, long dim) {
+    long half = dim / 2;
+    for (long token = 0; token < b->tokens; token++)
+        for (long head = 0; head < heads; head++) {
+            float *left = x + token * stride + head * dim, *right = left + half;
+            const float *cosine = b->cosine + token * half, *sine = b->sine + token * half;
+            for (long d = 0; d < half; d++) {
+                float l = left[d], r = right[d];
+                left[d] = l * cosine[d] - r * sine[d];
+                right[d] = r * cosine[d] + l * sine[d];
+            }
+        }
+}
+
+static void ask_own(const Asking *part, const Batch *b, const float *x, float *answer) {
+    long queries = part->heads * part->dim, keys = part->key_heads * part->dim, stride = queries + 2 * keys;
+    float *query = scratch(PROJECTED, b->tokens * stride * sizeof(float)), *key = query + queries, *value = key + keys;
+    apply(&part->project, b->tokens, x, part->project.inputs, query);
+    if (b->cosine) {
+        turn(b, query, stride, part->heads, part->dim);
+        turn(b, key, stride, part->key_heads, part->dim);
+    }
+    Attention a = {.rows = b->rows, .heads = part->heads, .sharing = part->heads / part->key_heads, .dim = part->dim,
+                   .scale = part->scale, .causal = b->causal, .query = query, .query_stride = stride,
+                   .queries = b->lengths, .first_query = b->first, .key = key, .value = value, .first_key = b->first,
+                   .head_stride = part->dim, .key_stride = stride, .keys = b->lengths, .bias = b->bias,
+                   .bias_row = b->bias_row, .bias_head = b->bias_head, .bias_query = b->bias_query, .answer = answer};
+    const Kept *kept = &b->own;
+    if (kept->key) {
+        keep(b->rows, part->key_heads, part->dim, b->lengths, kept->before, key, stride, kept->key, kept->row_stride,
+             kept->head_stride);
+        keep(b->rows, part->key_heads, part->dim, b->lengths, kept->before, value, stride, kept->value,
+             kept->row_stride, kept->head_stride);
+        a.key = kept->key, a.value = kept->value, a.first_key = NULL, a.keys = kept->keys;
+        a.row_stride = kept->row_stride, a.head_stride = kept->head_stride, a.key_stride = kept->key_stride;
+    }
+    attend(&a);
+}
+
+static void ask_source(const Asking *part, const Batch *b, const float *x, float *answer) {
+    long stride = part->heads * part->dim;
+    float *query = scratch(PROJECTED, b->tokens * stride * sizeof(float));
+    apply(&part->project, b->tokens, x, part->project.inputs, query);
+    const Kept *kept = &b->source;
+    Attention a = {.rows = b->texts, .heads = part->heads, .sharing = part->heads / part->key_heads, .dim = part->dim,
+                   .scale = part->scale, .query = query, .query_stride = stride, .queries = b->asking,
+                   .first_query = b->first_asking, .key = kept->key, .value = kept->value,
+                   .row_stride = kept->row_stride, .head_stride = kept->head_stride, .key_stride = kept->key_stride,
+                   .keys = kept->keys, .answer = answer};
+    attend(&a);
+}
+
+/* What a sublayer reads: x, or, where the norm comes first, norm(x). */
+static const float *before(const Residual *residual, const Block *block, long tokens, const float *x) {
+    if (residual->order == POST) return x;
+    float *normal = scratch(NORMAL, tokens * block->model * sizeof(float));
+    add_and_normalise(tokens, block->model, x, NULL, &residual->norm, normal);
+    return normal;
+}
+
+/* x and what a sublayer said of it, connected, in the place of x. */
+static void after(const Residual *residual, const Block *block, long tokens, float *x, float *said) {
+    if (residual->order == POST) {
+        add_and_normalise(tokens, block->model, x, said, &residual->norm, x);
+        return;
+    }
+    if (residual->order == BOTH) add_and_normalise(tokens, block->model, said, NULL, &residual->output_norm, said);
+    for (long i = 0; i < tokens * block->model; i++) x[i] += said[i];
+}
+
+static void attention(const Asking *part, const Block *block, const Batch *b, float *x, float *said,
+                      void (*ask)(const Asking *, const Batch *, const float *, float *)) {
+    long size = part->heads * part->dim;
+    float *answer = scratch(ANSWERED, b->tokens * size * sizeof(float));
+    ask(part, b, before(&part->residual, block, b->tokens, x), answer);
+    apply(&part->output, b->tokens, answer, size, said);
+    after(&part->residual, block, b->tokens, x, said);
+}
+
+static void feedforward(const Feedforward *part, const Block *block, long tokens, float *x, float *said) {
+    long inner = part->up.outputs;
+    float *up = scratch(PROJECTED, tokens * inner * sizeof(float));
+    apply(&part->up, tokens, before(&part->residual, block, tokens, x), block->model, up);
+    if (part->gated) {
+        float *open = scratch(ANSWERED, tokens * inner / 2 * sizeof(float));
+        gate(tokens, inner / 2, up, part->activation, open);
+        up = open, inner /= 2;
+    }
+    apply(&part->down, tokens, up, inner, said);
+    after(&part->residual, block, tokens, x, said);
+}
+
+/* The vectors of a batch, passed through the block, in their places. */
+PUBLIC void run_block(const Block *block, const Batch *b, float *x) {
+    float *said = scratch(SAID, b->tokens * block->model * sizeof(float));
+    attention(&block->own, block, b, x, said, ask_own);
+    if (block->across.project.packed) attention(&block->across, block, b, x, said, ask_source);
+    feedforward(&block->feedforward, block, b->tokens, x, said);
+}

@@ -1,0 +1,110 @@
+/* What all files share: vectors of eight floats, shares of the work, and memory to work in. */
+#ifndef REGARD_COMMON_H
+#define REGARD_COMMON_H
+
+#include <immintrin.h>
+#include <math.h>
+#include <omp.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#if !defined(__AVX2__) || !defined(__FMA__)
+#error "regard's compiled parts need a CPU with AVX2 and FMA"
+#endif
+
+#define PUBLIC __attribute__((visibility("default")))
+#define INLINE static inline __attribute__((always_inline))
+
+typedef __m256 vec; /* eight floats */
+#define WIDE 8
+
+INLINE long at_most(long a, long b) { return a < b ? a : b; }
+INLINE long at_least(long a, long b) { return a > b ? a : b; }
+INLINE long steps(long whole, long step) { return (whole + step - 1) / step; }
+
+/* The part of `whole` that falls to one of `of` threads, in multiples of `step`. */
+typedef struct {
+    long begin, end;
+} Share;
+
+INLINE Share share(long whole, long step, int number, int of) {
+    long parts = steps(whole, step);
+    Share mine = {at_most(whole, parts * number / of * step), at_most(whole, parts * (number + 1) / of * step)};
+    return mine;
+}
+
+/* The part of a matrix that falls to this thread: some of its rows or, where they are few, some of its columns. */
+typedef struct {
+    Share rows, columns;
+} Part;
+
+INLINE Part part_of(long rows, long row_step, long columns, long column_step) {
+    int number = omp_get_thread_num(), of = omp_get_num_threads();
+    Part whole = {{0, rows}, {0, columns}};
+    if (rows >= 4 * row_step * of || columns < column_step * of)
+        whole.rows = share(rows, row_step, number, of);
+    else
+        whole.columns = share(columns, column_step, number, of);
+    return whole;
+}
+
+/* How many threads are worth waking for so many operations: torch's number, or one. */
+INLINE int threads_for(double operations) { return operations < 1e5 ? 1 : omp_get_max_threads(); }
+
+/* Memory that stays with the thread that asks, one piece for each purpose; it is not cleared. */
+enum Purpose { LEVELS_OF_ROWS, SCALES_OF_ROWS, WEIGHTS, TURNED, PROJECTED, ANSWERED, NORMAL, SAID, PURPOSES };
+void *scratch(enum Purpose purpose, size_t bytes);
+
+INLINE float sum_of(vec x) {
+    __m128 half = _mm_add_ps(_mm256_castps256_ps128(x), _mm256_extractf128_ps(x, 1));
+    half = _mm_add_ps(half, _mm_movehl_ps(half, half));
+    return _mm_cvtss_f32(_mm_add_ss(half, _mm_shuffle_ps(half, half, 1)));
+}
+
+INLINE float most_of(vec x) {
+    __m128 half = _mm_max_ps(_mm256_castps256_ps128(x), _mm256_extractf128_ps(x, 1));
+    half = _mm_max_ps(half, _mm_movehl_ps(half, half));
+    return _mm_cvtss_f32(_mm_max_ss(half, _mm_shuffle_ps(half, half, 1)));
+}
+
+/* The first `count` of the eight lanes. */
+INLINE __m256i first(long count) {
+    return _mm256_cmpgt_epi32(_mm256_set1_epi32((int)count), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
+}
+
+/* Eight numbers, or as many as there are; the others are 0. (Stores with a mask take forty cycles on some CPUs.) */
+INLINE vec load(const float *x, long count) {
+    return count >= WIDE ? _mm256_loadu_ps(x) : _mm256_maskload_ps(x, first(count));
+}
+
+INLINE void store(float *to, vec x, long count) {
+    if (count >= WIDE)
+        _mm256_storeu_ps(to, x);
+    else
+        _mm256_maskstore_ps(to, first(count), x);
+}
+
+/* e^x to the last digit or the one before. x = n·ln 2 + r; e^r by its Taylor series up to r^7, n by the exponent's bits.
+   What is below the smallest normal number becomes 0. */
+INLINE vec exponential(vec x) {
+    const vec low = _mm256_set1_ps(-87.3365447f), high = _mm256_set1_ps(88.7228317f);
+    vec tiny = _mm256_cmp_ps(x, low, _CMP_LT_OQ);
+    x = _mm256_min_ps(high, _mm256_max_ps(low, x)); /* in this order, what is no number stays none */
+    vec n = _mm256_round_ps(_mm256_mul_ps(x, _mm256_set1_ps(1.44269504f)), _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+    vec r = _mm256_fnmadd_ps(n, _mm256_set1_ps(0.693359375f), x); /* ln 2 in two parts, the first with few digits */
+    r = _mm256_fnmadd_ps(n, _mm256_set1_ps(-2.12194440e-4f), r);
+    vec y = _mm256_set1_ps(1.98412698e-4f);
+    y = _mm256_fmadd_ps(y, r, _mm256_set1_ps(1.38888889e-3f));
+    y = _mm256_fmadd_ps(y, r, _mm256_set1_ps(8.33333333e-3f));
+    y = _mm256_fmadd_ps(y, r, _mm256_set1_ps(4.16666667e-2f));
+    y = _mm256_fmadd_ps(y, r, _mm256_set1_ps(1.66666667e-1f));
+    y = _mm256_fmadd_ps(y, r, _mm256_set1_ps(0.5f));
+    y = _mm256_fmadd_ps(y, r, _mm256_set1_ps(1.0f));
+    y = _mm256_fmadd_ps(y, r, _mm256_set1_ps(1.0f));
+    __m256i power = _mm256_slli_epi32(_mm256_add_epi32(_mm256_cvtps_epi32(n), _mm256_set1_epi32(126)), 23);
+    y = _mm256_mul_ps(_mm256_add_ps(y, y), _mm256_castsi256_ps(power)); /* 2·2^(n-1): 2^128 has no bits */
+    return _mm256_andnot_ps(tiny, y);
+}
+
+#endif

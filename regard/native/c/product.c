@@ -1,0 +1,108 @@
+/* Products of vectors with the matrix of a layer, in float32.
+
+   C = activation(A·B + bias). B is packed first, into panels of 16 columns, so that the innermost loop reads it in one go:
+
+       panel j, row k:   B[k][16j] … B[k][16j + 15]
+
+   The innermost loop makes a tile of up to 6 rows and 16 columns of C in twelve registers. A panel stays in the first
+   cache while it meets all rows of A. Each element of C is added up in the same order, whatever rows stand beside it and
+   however many threads there are: so a text gives the same numbers in any batch. */
+#include "parts.h"
+
+#define COLUMNS 16
+#define ROWS 6
+#define AHEAD 512    /* floats of a panel that are asked for before they are needed */
+#define DEPTH 256    /* so much of the inner dimension at a time: a panel of that depth has 16 KB */
+#define CHUNK 96     /* at most so many rows of A meet a panel before the next one is fetched, */
+#define CACHED 65536 /* and so many floats of A, which leave room for panels in the second cache */
+
+/* How many floats a packed matrix takes. */
+PUBLIC long packed_size(long columns, long depth) { return steps(columns, COLUMNS) * COLUMNS * depth; }
+
+/* Pack the matrix of a layer, which has one row for each output: the element of row k and column j of B is
+   weight[j * stride + k]. */
+PUBLIC void pack(long columns, long depth, const float *weight, long stride, float *to) {
+    for (long j0 = 0; j0 < columns; j0 += COLUMNS)
+        for (long k = 0; k < depth; k++)
+            for (long j = 0; j < COLUMNS; j++)
+                to[j0 * depth + k * COLUMNS + j] = j0 + j < columns ? weight[(j0 + j) * stride + k] : 0.0f;
+}
+
+typedef struct {
+    long columns, depth;
+    const float *a;
+    long stride; /* from one row of A to the next */
+    const Matrix *b;
+    float *c;
+} Product;
+
+/* Up to eight elements of a sum, the first of them at row i and column j of C, for the depth up to `done`. */
+INLINE void put(const Product *p, vec sum, long i, long j, long before, long done) {
+    float *c = p->c + i * p->columns + j;
+    long count = p->columns - j;
+    if (before) sum = _mm256_add_ps(sum, load(c, count));
+    if (done == p->depth) {
+        if (p->b->bias) sum = _mm256_add_ps(sum, load(p->b->bias + j, count));
+        sum = activate(p->b->activation, sum);
+    }
+    store(c, sum, count);
+}
+
+/* A tile of C at row i and column j, the depth from `before` to `done`. `rows` is known when this is compiled, so all
+   loops over it are unrolled. */
+INLINE void tile(const int rows, const Product *p, long i, long j, long before, long done) {
+    vec left[ROWS], right[ROWS];
+    const float *panel = (const float *)p->b->packed + j * p->depth, *a = p->a + i * p->stride;
+#pragma GCC unroll 6
+    for (int r = 0; r < rows; r++) left[r] = right[r] = _mm256_setzero_ps();
+    for (long k = before; k < done; k++) {
+        _mm_prefetch((const char *)(panel + k * COLUMNS + AHEAD), _MM_HINT_T0);
+        vec b0 = _mm256_loadu_ps(panel + k * COLUMNS), b1 = _mm256_loadu_ps(panel + k * COLUMNS + WIDE);
+#pragma GCC unroll 6
+        for (int r = 0; r < rows; r++) {
+            vec x = _mm256_broadcast_ss(a + r * p->stride + k);
+            left[r] = _mm256_fmadd_ps(x, b0, left[r]);
+            right[r] = _mm256_fmadd_ps(x, b1, right[r]);
+        }
+    }
+#pragma GCC unroll 6
+    for (int r = 0; r < rows; r++) {
+        put(p, left[r], i + r, j, before, done);
+        if (j + WIDE < p->columns) put(p, right[r], i + r, j + WIDE, before, done);
+    }
+}
+
+static void tiles(long rows, const Product *p, long i, long j, long before, long done) {
+    switch (rows) {
+        case 1: tile(1, p, i, j, before, done); break;
+        case 2: tile(2, p, i, j, before, done); break;
+        case 3: tile(3, p, i, j, before, done); break;
+        case 4: tile(4, p, i, j, before, done); break;
+        case 5: tile(5, p, i, j, before, done); break;
+        default: tile(6, p, i, j, before, done);
+    }
+}
+
+static void multiply_part(const Product *p, Part part) {
+    long chunk = at_least(ROWS, at_most(CHUNK, CACHED / p->depth / ROWS * ROWS));
+    for (long i0 = part.rows.begin; i0 < part.rows.end; i0 += chunk) {
+        long i1 = at_most(part.rows.end, i0 + chunk);
+        for (long j = part.columns.begin; j < part.columns.end; j += COLUMNS)
+            for (long k = 0; k < p->depth; k += DEPTH)
+                for (long i = i0; i < i1; i += ROWS)
+                    tiles(at_most(ROWS, i1 - i), p, i, j, k, at_most(p->depth, k + DEPTH));
+    }
+}
+
+static void multiply(const Matrix *b, long rows, const float *a, long stride, float *c) {
+    Product p = {b->outputs, b->inputs, a, stride, b, c};
+#pragma omp parallel num_threads(threads_for((double)rows *b->outputs *b->inputs))
+    multiply_part(&p, part_of(rows, ROWS, b->outputs, COLUMNS));
+}
+
+void multiply_bytes(const Matrix *b, long rows, const float *a, long stride, float *c); /* bytes.c */
+
+/* C = activation(A·B + bias), B in floats or in bytes. */
+PUBLIC void apply(const Matrix *b, long rows, const float *a, long stride, float *c) {
+    (b->scale ? multiply_bytes : multiply)(b, rows, a, stride, c);
+}

@@ -1,0 +1,130 @@
+"""The compiled functions, called with tensors. Each has a definition in torch beside it in the tests.
+
+Tensors are float32 on the CPU. What a function returns is new.
+"""
+
+from __future__ import annotations
+
+import ctypes
+
+import torch
+from jaxtyping import Float, Int8
+from torch import Tensor
+
+from regard.native.library import library
+from regard.native.structures import Attention, Lengths, Matrix, Norm, pointer
+from regard.transformer.config import Activation
+
+LANES = 8
+"""Sizes of heads are multiples of this."""
+PANEL = 16
+"""Outputs of a matrix that are packed together."""
+ACTIVATIONS = {
+    None: 0,
+    Activation.RELU: 1,
+    Activation.GELU: 2,
+    Activation.GELU_TANH: 3,
+    Activation.SILU: 4,
+    Activation.TANH: 5,
+    Activation.QUICK_GELU: 6,
+}
+"""The numbers by which activation.h knows them."""
+
+Vectors = Float[Tensor, "rows dim"]
+
+
+def pack(weight: Float[Tensor, "output input"]) -> Float[Tensor, " packed"]:
+    """A matrix in panels."""
+    weight = weight if weight.stride(1) == 1 else weight.contiguous()
+    outputs, inputs = weight.shape
+    packed = torch.empty(library().packed_size(outputs, inputs))
+    library().pack(outputs, inputs, weight.data_ptr(), weight.stride(0), packed.data_ptr())
+    return packed
+
+
+def pack_bytes(levels: Int8[Tensor, "output input"]) -> Int8[Tensor, " packed"]:
+    """A matrix of bytes in panels."""
+    levels = levels.contiguous()
+    outputs, inputs = levels.shape
+    packed = torch.empty(library().packed_bytes_size(outputs, inputs), dtype=torch.int8)
+    library().pack_bytes(outputs, inputs, levels.data_ptr(), packed.data_ptr())
+    return packed
+
+
+def multiply(x: Vectors, matrix: Matrix) -> Float[Tensor, "rows output"]:
+    """activation(x·weightᵀ + bias). With bytes, each vector is rounded to some twelve bits."""
+    x = x if x.stride(1) == 1 else x.contiguous()
+    rows = x.shape[0]
+    found = torch.empty(rows, matrix.outputs)
+    library().apply(ctypes.addressof(matrix), rows, x.data_ptr(), x.stride(0), found.data_ptr())
+    return found
+
+
+def add_and_normalise(x: Vectors, said: Vectors | None, norm: Norm) -> Vectors:
+    """norm(x + said)."""
+    x, said = x.contiguous(), None if said is None else said.contiguous()
+    found = torch.empty_like(x)
+    library().add_and_normalise(*x.shape, x.data_ptr(), pointer(said), ctypes.addressof(norm), found.data_ptr())
+    return found
+
+
+def gate(x: Float[Tensor, "rows twice"], activation: int) -> Vectors:
+    """activation(gate) · up, of vectors that are both, side by side."""
+    x = x.contiguous()
+    found = torch.empty(x.shape[0], x.shape[1] // 2)
+    library().gate(*found.shape, x.data_ptr(), activation, found.data_ptr())
+    return found
+
+
+def attend(
+    query: Float[Tensor, "tokens heads dim"],
+    key: Float[Tensor, "key_tokens key_heads dim"] | Float[Tensor, "lines key_heads room dim"],
+    value: Float[Tensor, "key_tokens key_heads dim"] | Float[Tensor, "lines key_heads room dim"],
+    queries: Lengths,
+    keys: Lengths,
+    scale: float,
+    causal: bool,
+    bias: Float[Tensor, "#rows heads query key"] | None = None,
+) -> Float[Tensor, "tokens all"]:
+    """softmax(Q·Kᵀ·scale + bias)·V for rows of queries that stand side by side.
+
+    Keys and values stand side by side too, or in rectangles with one line for each row. The last query of a row sees all
+    of its keys; if `causal`, each one before it one less. The bias is for the longest row: others use its upper left
+    corner.
+    """
+    tokens, heads, dim = query.shape
+    if query.stride(2) != 1 or query.stride(1) != dim:
+        query = query.contiguous()
+    if key.stride() != value.stride() or key.stride(-1) != 1:
+        key, value = key.contiguous(), value.contiguous()
+    answer = torch.empty(tokens, heads * dim)
+    rectangle = key.dim() == 4
+    row, head, place = key.stride()[:3] if rectangle else (0, key.stride(1), key.stride(0))
+    asked = Attention(
+        queries.count, heads, heads // key.shape[1], dim, scale, causal,
+        query.data_ptr(), query.stride(0), queries.at, queries.begin_at,
+        key.data_ptr(), value.data_ptr(), None if rectangle else keys.begin_at, row, head, place, keys.at,
+        pointer(bias), *bias_strides(bias), answer.data_ptr(),
+    )  # fmt: skip
+    library().attend(ctypes.addressof(asked))
+    return answer
+
+
+def bias_strides(bias: Float[Tensor, "#rows heads query key"] | None) -> tuple[int, int, int]:
+    """From one row, head and query of a bias to the next."""
+    if bias is None:
+        return 0, 0, 0
+    row, head, query, _ = bias.stride()
+    return row if len(bias) > 1 else 0, head, query
+
+
+def keep(
+    kept: Float[Tensor, "lines heads room dim"], new: Float[Tensor, "tokens heads dim"], lengths: Lengths, old: Lengths
+) -> None:
+    """Put new keys or values behind what the rows of a rectangle have."""
+    if new.stride(2) != 1 or new.stride(1) != new.shape[2]:
+        new = new.contiguous()
+    library().keep(
+        lengths.count, new.shape[1], new.shape[2], lengths.at, old.at, new.data_ptr(), new.stride(0), kept.data_ptr(),
+        kept.stride(0), kept.stride(1),
+    )  # fmt: skip

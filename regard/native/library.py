@@ -1,0 +1,55 @@
+"""The library, loaded, with the types of its functions."""
+
+from __future__ import annotations
+
+import ctypes
+import warnings
+from functools import cache
+from typing import Any
+
+from regard.native.build import NotBuiltError, build
+
+TYPES = {"p": ctypes.c_void_p, "l": ctypes.c_long, "i": ctypes.c_int, "f": ctypes.c_float}
+FUNCTIONS = {
+    "packed_size": "ll",
+    "pack": "llplp",
+    "packed_bytes_size": "ll",
+    "pack_bytes": "llpp",
+    "apply": "plplp",
+    "attend": "p",
+    "keep": "lllppplpll",
+    "add_and_normalise": "llpppp",
+    "gate": "llpip",
+    "run_block": "ppp",
+}
+"""The arguments of each: a pointer, a long, an int, a float."""
+
+
+@cache
+def _found() -> tuple[Any, str]:
+    try:
+        library = ctypes.CDLL(str(build()))
+    except (NotBuiltError, OSError) as error:
+        if "could not compile" in str(error):
+            warnings.warn(f"regard's compiled parts are not used: {error}", RuntimeWarning, stacklevel=3)
+        return None, str(error)
+    for name, types in FUNCTIONS.items():
+        function = getattr(library, name)
+        function.argtypes = [TYPES[letter] for letter in types]
+        function.restype = ctypes.c_long if name.endswith("_size") else None
+    return library, "in use"
+
+
+def library() -> Any:
+    """The compiled functions. Ask first whether they are `available`."""
+    return _found()[0]
+
+
+def available() -> bool:
+    """Whether this machine has the compiled parts; the first to ask waits while they are built."""
+    return _found()[0] is not None
+
+
+def status() -> str:
+    """Whether they are in use, and if not, why not."""
+    return _found()[1]

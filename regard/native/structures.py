@@ -1,0 +1,114 @@
+"""What the compiled functions are told, as C has it: see `c/parts.h` and `c/block.c`, field by field."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from itertools import accumulate
+
+from torch import Tensor
+
+LONG, INT, FLOAT, POINTER = ctypes.c_long, ctypes.c_int, ctypes.c_float, ctypes.c_void_p
+
+
+def pointer(x: Tensor | None) -> int | None:
+    """Where a tensor's numbers are."""
+    return None if x is None else x.data_ptr()
+
+
+def of(kind: type, *names: str) -> list[tuple[str, type]]:
+    """Fields of one kind."""
+    return [(name, kind) for name in names]
+
+
+class Matrix(ctypes.Structure):
+    """A matrix in panels."""
+
+    _fields_ = (*of(LONG, "outputs", "inputs"), *of(POINTER, "packed", "scale", "bias"), ("activation", INT))
+
+
+class Norm(ctypes.Structure):
+    """LayerNorm or RMSNorm."""
+
+    _fields_ = (*of(POINTER, "weight", "bias"), ("epsilon", FLOAT), ("centred", INT))
+
+
+class Attention(ctypes.Structure):
+    """What is asked of `attend`."""
+
+    _fields_ = (
+        *of(LONG, "rows", "heads", "sharing", "dim"),
+        ("scale", FLOAT),
+        ("causal", INT),
+        ("query", POINTER),
+        ("query_stride", LONG),
+        *of(POINTER, "queries", "first_query", "key", "value", "first_key"),
+        *of(LONG, "row_stride", "head_stride", "key_stride"),
+        *of(POINTER, "keys", "bias"),
+        *of(LONG, "bias_row", "bias_head", "bias_query"),
+        ("answer", POINTER),
+    )
+
+
+class Residual(ctypes.Structure):
+    """The connection around a sublayer."""
+
+    _fields_ = (("order", INT), ("norm", Norm), ("output_norm", Norm))
+
+
+class Asking(ctypes.Structure):
+    """An attention's own numbers."""
+
+    _fields_ = (
+        *of(Matrix, "project", "output"),
+        *of(LONG, "heads", "key_heads", "dim"),
+        ("scale", FLOAT),
+        ("residual", Residual),
+    )
+
+
+class Feedforward(ctypes.Structure):
+    """A feed-forward layer."""
+
+    _fields_ = (*of(INT, "gated", "activation"), *of(Matrix, "up", "down"), ("residual", Residual))
+
+
+class Block(ctypes.Structure):
+    """A block."""
+
+    _fields_ = (("model", LONG), *of(Asking, "own", "across"), ("feedforward", Feedforward))
+
+
+class Kept(ctypes.Structure):
+    """Keys and values that a cache holds."""
+
+    _fields_ = (
+        *of(POINTER, "key", "value"),
+        *of(LONG, "row_stride", "head_stride", "key_stride"),
+        *of(POINTER, "before", "keys"),
+    )
+
+
+class Batch(ctypes.Structure):
+    """What a batch is."""
+
+    _fields_ = (
+        *of(LONG, "tokens", "rows"),
+        *of(POINTER, "lengths", "first"),
+        ("causal", INT),
+        *of(POINTER, "cosine", "sine", "bias"),
+        *of(LONG, "bias_row", "bias_head", "bias_query"),
+        *of(Kept, "own", "source"),
+        ("texts", LONG),
+        *of(POINTER, "asking", "first_asking"),
+    )
+
+
+class Lengths:
+    """The lengths of rows, and where each begins when they stand side by side."""
+
+    def __init__(self, lengths: Sequence[int]) -> None:
+        kind = LONG * len(lengths)
+        self._lengths, self._begins = kind(*lengths), kind(0, *accumulate(lengths[:-1]))
+        self.count = len(lengths)
+        self.at, self.begin_at = ctypes.addressof(self._lengths), ctypes.addressof(self._begins)
