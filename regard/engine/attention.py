@@ -63,7 +63,7 @@ class QuickAttention(MultiHeadAttention):
 
 def fits(plain: nn.Module) -> bool:
     """Whether this is an attention that the compiled parts know."""
-    return type(plain) is MultiHeadAttention and plain.project.head_dim % kernels.LANES == 0
+    return type(plain) is MultiHeadAttention
 
 
 def lengths_of(looking: Looking, lengths: tuple[int, ...]) -> Lengths:

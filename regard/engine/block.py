@@ -27,11 +27,14 @@ ORDERS = {NormOrder.POST: 0, NormOrder.PRE: 1, NormOrder.BOTH: 2}
 
 
 class CompiledBlock(Block):
-    """The same block, made of the same parts. What the compiled call does not know is computed part by part."""
+    """The same block, made of the same parts. It is computed part by part where the compiled call does not know what is
+    asked, and where somebody listens to one of the parts."""
 
     def __init__(self, plain: Block) -> None:
         self.__dict__.update(plain.__dict__)  # its parts are those of the plain one: none is made anew
         self.structure = _structure(plain)
+        parts = [part for part in plain.modules() if part is not plain]
+        self.listeners = [hooks for part in parts for hooks in (part._forward_hooks, part._forward_pre_hooks)]
 
     def forward(
         self,
@@ -45,7 +48,7 @@ class CompiledBlock(Block):
         across = self.cross_attention
         attention = self.attention
         assert isinstance(attention, QuickAttention)
-        if not attention.knows(looking) or isinstance(kept, Remembered):
+        if any(self.listeners) or not attention.knows(looking) or isinstance(kept, Remembered):
             return super().forward(x, looking, source, kept, kept_source)
         if across is not None:
             assert isinstance(across, QuickAttention)
@@ -67,46 +70,41 @@ class CompiledBlock(Block):
 def compiled_block(block: Block) -> CompiledBlock | None:
     """The block in one call, if all its parts are known to it."""
     attentions = [block.attention] if block.cross_attention is None else [block.attention, block.cross_attention]
+    feedforward = block.get_submodule("feedforward")  # no longer of the kind that a plain block has
     known = all(isinstance(part, QuickAttention) for part in attentions)
-    known = known and isinstance(block.attention.project, SelfProjection)
-    return CompiledBlock(block) if known and isinstance(block.feedforward, CompiledDense | CompiledGated) else None
+    known = known and isinstance(block.attention.get_submodule("project"), SelfProjection)
+    return CompiledBlock(block) if known and isinstance(feedforward, CompiledDense | CompiledGated) else None
 
 
 def _structure(block: Block) -> structures.Block:
-    across = block.cross_attention
-    if across is None or block.cross_attention_residual is None:
-        other = structures.Asking()
-    else:
-        other = _asking(across, _a(CrossProjection, across.project).query, block.cross_attention_residual)
-    project = _a(SelfProjection, block.attention.project)
-    own = _asking(block.attention, project.matrix, block.attention_residual)
-    feedforward = block.feedforward
-    dense = isinstance(feedforward, CompiledDense)
-    return structures.Block(
-        own.project.inputs,
-        own,
-        other,
-        structures.Feedforward(
-            not dense,
-            0 if dense else _a(CompiledGated, feedforward).activation,
-            _a(InPanels, feedforward.up if dense else feedforward.gate_up).matrix,
-            _a(InPanels, feedforward.down).matrix,
-            _residual(block.feedforward_residual),
-        ),
-    )
+    across, other = block.cross_attention, structures.Asking()
+    if across is not None and block.cross_attention_residual is not None:
+        project = _a(CrossProjection, across.get_submodule("project"))
+        other = _asking(across, project, project.query, block.cross_attention_residual)
+    same = _a(SelfProjection, block.attention.get_submodule("project"))
+    own = _asking(block.attention, same, same.matrix, block.attention_residual)
+    return structures.Block(own.project.inputs, own, other, _feedforward(block))
 
 
-def _asking(part: nn.Module, query: nn.Module, residual: nn.Module) -> structures.Asking:
-    attention = _a(QuickAttention, part)
-    project = attention.project
-    assert isinstance(project, SelfProjection | CrossProjection)
+def _feedforward(block: Block) -> structures.Feedforward:
+    part, residual = block.get_submodule("feedforward"), _residual(block.feedforward_residual)
+    if isinstance(part, CompiledDense):
+        return structures.Feedforward(False, 0, part.up.matrix, part.down.matrix, residual)
+    gated = _a(CompiledGated, part)
+    return structures.Feedforward(True, gated.activation, gated.gate_up.matrix, gated.down.matrix, residual)
+
+
+def _asking(
+    attention: nn.Module, project: SelfProjection | CrossProjection, query: nn.Module, residual: nn.Module
+) -> structures.Asking:
+    part = _a(QuickAttention, attention)
     return structures.Asking(
         _a(InPanels, query).matrix,
-        _a(InPanels, attention.output).matrix,
+        _a(InPanels, part.get_submodule("output")).matrix,
         project.heads[0],
         project.heads[1],
         project.head_dim,
-        attention.kernel.scale,
+        part.kernel.scale,
         _residual(residual),
     )
 
@@ -134,7 +132,7 @@ def _batch(looking: Looking, source: Source | None) -> structures.Batch:
             held = looking.position.cosine.contiguous(), looking.position.sine.contiguous()
             found.cosine, found.sine = (part.data_ptr() for part in held)
         elif isinstance(looking.position, Tensor):
-            held = (looking.position,)
+            held = (looking.position.contiguous(),)
             found.bias = held[0].data_ptr()
             found.bias_row, found.bias_head, found.bias_query = bias_strides(held[0])
         if source is not None:

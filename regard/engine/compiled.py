@@ -53,13 +53,15 @@ class InPanels(nn.Module):
             return kernels.multiply(x, self.matrix)
         return kernels.multiply(x.flatten(0, -2), self.matrix).view(*x.shape[:-1], -1)
 
-    def rows(self, chosen: Int[Tensor, " chosen"]) -> Affine:
-        """The numbers of these outputs."""
+    def only(self, chosen: Int[Tensor, " chosen"]) -> InPanels:
+        """The matrix of these outputs alone."""
         bias, panel, place = None if self.bias is None else self.bias[chosen], chosen // PANEL, chosen % PANEL
         if self.scale is None:
-            return Affine(self.packed.view(-1, self.inputs, PANEL)[panel, :, place], bias)
+            weight = self.packed.view(-1, self.inputs, PANEL)[panel, :, place]
+            return InPanels(Affine(weight, bias), Precision.FP32)
         pairs = self.packed.view(-1, (self.inputs + 1) // 2, PANEL, 2)[panel, :, place]
-        return Affine(Rounded(pairs.flatten(1)[:, : self.inputs], self.scale[chosen]), bias)
+        levels = pairs.flatten(1)[:, : self.inputs]
+        return InPanels(Affine(Rounded(levels, self.scale[chosen]), bias), Precision.INT8)
 
 
 class CompiledDense(nn.Module):

@@ -19,6 +19,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from regard.checkpoint.rounding import LEVELS, TINY, Rounded
+from regard.engine.compiled import InPanels
 from regard.engine.int8 import ByInstruction, BySixteenBits
 from regard.engine.matrix import Affine, Packed, Plain
 from regard.engine.parts import QuickLanguageModel
@@ -202,6 +203,22 @@ class ByteTable:
         return ByInstruction(affine) if self.by_instruction else WholeNumbers(affine)
 
 
+@dataclass(frozen=True)
+class PanelTable:
+    """The same in panels, of floats or of bytes."""
+
+    matrix: InPanels
+
+    @property
+    def vocabulary(self) -> int:
+        """How many rows there are."""
+        return self.matrix.outputs
+
+    def rows(self, chosen: Int[Tensor, " chosen"]) -> nn.Module:
+        """The matrix of these tokens."""
+        return self.matrix.only(chosen)
+
+
 class WholeNumbers(nn.Module):
     """Levels multiplied as float32. Sums of whole numbers up to 2²⁴ are exact in it, so this is what `BySixteenBits`
     computes; it is slower for a matrix that stays, and quicker for one that is used a few times."""
@@ -226,11 +243,13 @@ def _of(bias: Tensor | None, chosen: Tensor) -> Tensor | None:
     return None if bias is None else bias[chosen]
 
 
-def _table(head: LanguageModel | QuickLanguageModel) -> Table | ByteTable:
+def _table(head: LanguageModel | QuickLanguageModel) -> Table | ByteTable | PanelTable:
     """The numbers of a head's matrix, taken out of whatever layout it has."""
     if isinstance(head, LanguageModel):
         return Table(head.output.weight.detach(), None if head.bias is None else head.bias.detach())
     match head.matrix:
+        case InPanels() as matrix:
+            return PanelTable(matrix)
         case ByInstruction() as matrix:
             return ByteTable(Rounded(matrix.levels, matrix.scale * LEVELS), matrix.bias, by_instruction=True)
         case BySixteenBits() as matrix:

@@ -1,9 +1,9 @@
 """Matrices in the layout that a CPU reads them fastest in.
 
 When a text is written a token at a time, few vectors meet many weights, and nearly all of the time goes into fetching
-the weights. So they are laid out once as the compiled product reads them (`compiled.py`) or, where there is none, as the
-kernels of oneDNN do; or they are kept as bytes (`int8.py`). Matrices that read the same vectors are put on top of each
-other and multiplied in one go.
+the weights. So they are laid out once as the compiled product reads them (`compiled.py`) or, where there is none, as
+the kernels of oneDNN do; or they are kept as bytes (`int8.py`). Matrices that read the same vectors are put on top of
+each other and multiplied in one go.
 """
 
 from __future__ import annotations

@@ -16,17 +16,13 @@ from dataclasses import dataclass
 from enum import Enum
 
 import torch
-from jaxtyping import Float, Int
-from torch import Tensor
 
+from regard.generation.choice import best, whole
 from regard.generation.result import Hypothesis, hypothesis
 from regard.generation.row import Row
 from regard.generation.rules import apply
-from regard.generation.search import Logits, State, Terms, log_probabilities
+from regard.generation.search import Logits, State, Terms
 from regard.generation.stop import Stop, Stopped
-
-CHUNK = 64
-"""Tokens of which only the best is looked at first, when the best of a vocabulary are looked for."""
 
 
 class Until(Enum):
@@ -68,19 +64,20 @@ class Beam:
     def step(self, states: Sequence[State], logits: Logits, terms: Terms) -> None:
         """Continue every text with its best tokens."""
         rows = [row for state in states for row in state.rows]
-        found = log_probabilities(logits)
-        whole = _whole(logits, found)
-        ruled = apply(terms.rules, found, rows)
+        sums = whole(logits)
+        ruled = apply(terms.rules, logits - sums, rows) if terms.rules else logits
         # Enough candidates that `size` of them are alive even if every row could end in every way.
         count = max(2, 1 + terms.ends) * self.size
-        values, tokens = top(ruled, count)
+        values, tokens = best(ruled, count)
+        if not terms.rules:
+            values = values - sums
         before = torch.tensor([row.total for row in rows], dtype=values.dtype, device=values.device)
-        totals, scores = values + before[:, None], logits.gather(1, tokens) - whole
+        totals, scores = values + before[:, None], logits.gather(1, tokens) - sums
         each = len(rows) // len(states) * values.shape[1]
-        best, places = totals.view(-1, each).topk(min(count, each))
+        winners, places = totals.view(-1, each).topk(min(count, each))
         pick = [x.reshape(-1, each).gather(1, places).tolist() for x in (tokens, scores)]
         parents = (places // values.shape[1]).tolist()
-        for state, *columns in zip(states, best.tolist(), parents, *pick, strict=True):
+        for state, *columns in zip(states, winners.tolist(), parents, *pick, strict=True):
             assert isinstance(state, Beams)
             state.advance([Candidate(*line) for line in zip(*columns, strict=True)], terms.stop)
 
@@ -170,30 +167,6 @@ class Beams:
         self.parents, self.rows = (list(part) for part in zip(*(place for place in places if place), strict=True))
 
 
-def _whole(logits: Logits, found: Logits) -> Float[Tensor, "rows 1"]:
-    """log Σ exp, by which logits and log-probabilities differ: so the latter may be overwritten."""
-    whole = logits[:, :1] - found[:, :1]
-    return whole if bool(whole.isfinite().all()) else logits.logsumexp(dim=1, keepdim=True)
-
-
 def _nothing(rows: Sequence[Row], at: int, like: Row) -> tuple[int, Row]:
     parent = min(at, len(rows) - 1)
     return parent, rows[parent].then(like.tokens[-1], -math.inf, -math.inf)
-
-
-def top(scores: Logits, count: int) -> tuple[Float[Tensor, "rows best"], Int[Tensor, "rows best"]]:
-    """The best tokens of each row, as `torch.topk` finds them, and several times as fast on large vocabularies.
-
-    The best `count` tokens are in the `count` chunks with the best first tokens: only these are looked through.
-    """
-    chunks = scores.shape[1] // CHUNK
-    if chunks < 4 * count:
-        values, tokens = scores.topk(min(count, scores.shape[1]))
-        return values, tokens
-    body = scores[:, : chunks * CHUNK].view(len(scores), chunks, CHUNK)
-    which = body.amax(dim=-1).topk(count).indices
-    inside = body.gather(1, which[:, :, None].expand(-1, -1, CHUNK)).flatten(1)
-    values, at = torch.cat([inside, scores[:, chunks * CHUNK :]], dim=1).topk(count)
-    chunk = which.gather(1, (at // CHUNK).clamp(max=count - 1))
-    rest = at - count * CHUNK
-    return values, torch.where(rest < 0, chunk * CHUNK + at % CHUNK, chunks * CHUNK + rest)

@@ -16,6 +16,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from regard.generation.choice import best, whole
 from regard.generation.result import Hypothesis, hypothesis
 from regard.generation.row import Row
 from regard.generation.rules import Rule, apply
@@ -112,9 +113,8 @@ class Greedy:
 
     def step(self, states: Sequence[State], logits: Logits, terms: Terms) -> None:
         """Write the likeliest token behind every row."""
-        own = log_probabilities(logits)
-        ruled = apply(terms.rules, logits, [state.rows[0] for state in states])
-        write(states, own, ruled, ruled.argmax(dim=-1), terms.stop)
+        said = Said(logits, terms.rules, [state.rows[0] for state in states])
+        write(states, said, best(said.ruled, 1)[1][:, 0], terms.stop)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -142,10 +142,9 @@ class Sample:
     def step(self, states: Sequence[State], logits: Logits, terms: Terms) -> None:
         """Draw a token for every row."""
         rows = [state.rows[0] for state in states]
-        own = log_probabilities(logits)
-        ruled = apply(terms.rules, logits, rows)
+        said = Said(logits, terms.rules, rows)
         drawn = torch.stack([torch.rand((), generator=row.random, dtype=torch.float64) for row in rows])
-        write(states, own, ruled, draw(ruled, drawn.to(logits.device)), terms.stop)
+        write(states, said, draw(said.ruled, drawn.to(logits.device)), terms.stop)
 
 
 def draw(logits: Logits, numbers: Float[Tensor, " rows"]) -> Int[Tensor, " rows"]:
@@ -156,22 +155,28 @@ def draw(logits: Logits, numbers: Float[Tensor, " rows"]) -> Int[Tensor, " rows"
     return torch.searchsorted(edges, place[:, None], right=True)[:, 0].clamp(max=logits.shape[1] - 1)
 
 
+class Said:
+    """What the network says of all rows, and what the rules make of it."""
+
+    def __init__(self, logits: Logits, rules: Sequence[Rule], rows: Sequence[Row]) -> None:
+        self.own, self.whole = logits, whole(logits)
+        self.ruled = apply(rules, logits.clone(), rows) if rules else logits
+
+    def of(self, chosen: Int[Tensor, " rows"]) -> tuple[list[float], list[bool]]:
+        """The network's own log-probability of these tokens, whatever the rules made of it; whether they forbid it."""
+        at = chosen[:, None]
+        scores = self.own.gather(1, at) - self.whole
+        return scores[:, 0].tolist(), self.ruled.gather(1, at)[:, 0].isneginf().tolist()
+
+
 def log_probabilities(logits: Logits) -> Logits:
     """log softmax, of what is a number."""
-    found = logits.log_softmax(dim=-1)
-    if bool(found[:, 0].isnan().any()):  # one that is none makes none of all
-        raise ValueError("the network gives no numbers (NaN): its weights are damaged, or overflow their type")
-    return found
+    return logits - whole(logits)
 
 
-def write(states: Sequence[State], own: Logits, ruled: Logits, chosen: Int[Tensor, " rows"], stop: Stop) -> None:
-    """Write the chosen token behind every row, unless the rules forbid even that one.
-
-    Its score is the network's own log-probability, whatever the rules made of it.
-    """
-    at = chosen[:, None]
-    scores = own.gather(1, at)[:, 0].tolist()
-    forbidden = ruled.gather(1, at)[:, 0].isneginf().tolist()
+def write(states: Sequence[State], said: Said, chosen: Int[Tensor, " rows"], stop: Stop) -> None:
+    """Write the chosen token behind every row, unless the rules forbid even that one."""
+    scores, forbidden = said.of(chosen)
     for state, token, score, stuck in zip(states, chosen.tolist(), scores, forbidden, strict=True):
         assert isinstance(state, OneRow)
         if stuck:

@@ -8,15 +8,13 @@ from __future__ import annotations
 import ctypes
 
 import torch
-from jaxtyping import Float, Int8
+from jaxtyping import Float, Int, Int8
 from torch import Tensor
 
 from regard.native.library import library
 from regard.native.structures import Attention, Lengths, Matrix, Norm, pointer
 from regard.transformer.config import Activation
 
-LANES = 8
-"""Sizes of heads are multiples of this."""
 PANEL = 16
 """Outputs of a matrix that are packed together."""
 ACTIVATIONS = {
@@ -88,15 +86,17 @@ def attend(
 ) -> Float[Tensor, "tokens all"]:
     """softmax(Q·Kᵀ·scale + bias)·V for rows of queries that stand side by side.
 
-    Keys and values stand side by side too, or in rectangles with one line for each row. The last query of a row sees all
-    of its keys; if `causal`, each one before it one less. The bias is for the longest row: others use its upper left
-    corner.
+    Keys and values stand side by side too, or in rectangles with one line for each row. The last query of a row sees
+    all of its keys; if `causal`, each one before it one less. The bias is for the longest row: others use its upper
+    left corner.
     """
     tokens, heads, dim = query.shape
     if query.stride(2) != 1 or query.stride(1) != dim:
         query = query.contiguous()
     if key.stride() != value.stride() or key.stride(-1) != 1:
         key, value = key.contiguous(), value.contiguous()
+    if bias is not None and bias.stride(-1) != 1:
+        bias = bias.contiguous()
     answer = torch.empty(tokens, heads * dim)
     rectangle = key.dim() == 4
     row, head, place = key.stride()[:3] if rectangle else (0, key.stride(1), key.stride(0))
@@ -128,3 +128,23 @@ def keep(
         lengths.count, new.shape[1], new.shape[2], lengths.at, old.at, new.data_ptr(), new.stride(0), kept.data_ptr(),
         kept.stride(0), kept.stride(1),
     )  # fmt: skip
+
+
+def log_sum(scores: Float[Tensor, "rows size"]) -> Float[Tensor, "rows 1"]:
+    """log Σ e^score of each row."""
+    scores = scores.contiguous()
+    found = torch.empty(scores.shape[0], 1)
+    library().log_sum(*scores.shape, scores.data_ptr(), found.data_ptr())
+    return found
+
+
+def best(
+    scores: Float[Tensor, "rows size"], count: int
+) -> tuple[Float[Tensor, "rows count"], Int[Tensor, "rows count"]]:
+    """The best of each row, the best first, and where they stand; of equal ones, the earlier comes first."""
+    scores = scores.contiguous()
+    rows, size = scores.shape
+    count = min(count, size)
+    values, places = torch.empty(rows, count), torch.empty(rows, count, dtype=torch.long)
+    library().best(rows, size, scores.data_ptr(), count, values.data_ptr(), places.data_ptr())
+    return values, places

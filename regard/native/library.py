@@ -21,6 +21,8 @@ FUNCTIONS = {
     "add_and_normalise": "llpppp",
     "gate": "llpip",
     "run_block": "ppp",
+    "log_sum": "llpp",
+    "best": "llplpp",
 }
 """The arguments of each: a pointer, a long, an int, a float."""
 

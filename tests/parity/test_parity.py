@@ -30,12 +30,14 @@ from parity.oracle import (
     scores,
 )
 from safetensors.torch import load_file
+from unit.native.without import without_compiled_parts
 
 from regard.checkpoint.load import load
 from regard.checkpoint.report import Fate
 from regard.checkpoint.save import save
 from regard.engine import Precision, prepare
 from regard.families.registry import FAMILIES
+from regard.native.library import available
 from regard.transformer.config import EncoderDecoder as EncoderDecoderConfig
 from regard.transformer.network import EncoderDecoder
 from regard.transformer.rows import Rows
@@ -299,15 +301,23 @@ def marian_sines(again, model):
             one.weight.data.copy_(other.weight)
 
 
-def test_prepared_for_inference_it_says_the_same(trio):
+@pytest.mark.parametrize("compiled", [True, False], ids=["compiled", "by torch"])
+def test_prepared_for_inference_it_says_the_same(trio, compiled, monkeypatch):
     """In float32 to the last digits; in bytes nearly (weights this random make the most of every rounding)."""
+    if not compiled:
+        without_compiled_parts(monkeypatch)
+    elif not available():
+        pytest.skip("this machine has no compiled parts")
     _, _, network, *_ = trio
     plain, given = copy.deepcopy(network).float().eval(), batch(network)
     given = replace(given, images=None if given.images is None else given.images.float())
     with torch.no_grad():
-        expected, found = run_ours(plain, given), run_ours(prepare(plain), given)
+        prepared = prepare(plain)
+        expected, found = run_ours(plain, given), run_ours(prepared, given)
+        unwatched = scores(prepared, call(prepared, given))  # whole blocks in one go, where nobody looks at their parts
         nearly = run_ours(prepare(plain, Precision.INT8), given)
     check(zip("ws", expected[1:], found[1:], strict=True), 1e-5)
+    check(zip("ws", expected[1:], unwatched, strict=True), 1e-5)
     check(((str(n), *pair) for n, pair in enumerate(zip(expected[0], found[0], strict=True))), 1e-5)
     for one, other in zip(expected[0], nearly[0], strict=True):
         assert torch.nn.functional.cosine_similarity(one, other, dim=-1).mean() > 0.97

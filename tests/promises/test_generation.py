@@ -15,14 +15,17 @@ from regard.generation.result import Result
 TESTS = Path(__file__).parent.parent
 
 
+@pytest.mark.parametrize("native", ["1", "0"], ids=["compiled", "by torch"])
 @pytest.mark.parametrize("precision", ["fp64", "fp32", "int8"])
 @pytest.mark.parametrize("mixes", [200, pytest.param(1000, marks=pytest.mark.slow)])
-def test_any_company_changes_nothing(mixes, precision):
+def test_any_company_changes_nothing(mixes, precision, native):
     """Mixes of texts, their order, settings, and how many of them are written at once."""
+    if precision == "fp64" and native == "0":
+        pytest.skip("nothing is compiled for float64")
     paths = os.pathsep.join([str(TESTS), str(TESTS.parent)])
     run = subprocess.run(
         [sys.executable, str(TESTS / "promises" / "mixes.py"), str(mixes), precision],
-        env=os.environ | {"PYTHONPATH": paths, "OMP_NUM_THREADS": "1"},
+        env=os.environ | {"PYTHONPATH": paths, "OMP_NUM_THREADS": "1", "REGARD_NATIVE": native},
         capture_output=True,
         text=True,
         check=False,

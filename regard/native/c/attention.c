@@ -13,7 +13,7 @@ static void scores_of_few(const Attention *a, const float *query, const float *k
     for (long j = 0; j < keys; j++) {
         vec sum = _mm256_setzero_ps();
         for (long d = 0; d < a->dim; d += WIDE)
-            sum = _mm256_fmadd_ps(_mm256_loadu_ps(query + d), _mm256_loadu_ps(key + j * a->key_stride + d), sum);
+            sum = _mm256_fmadd_ps(load(query + d, a->dim - d), load(key + j * a->key_stride + d, a->dim - d), sum);
         scores[j] = sum_of(sum) * a->scale;
     }
 }
@@ -69,13 +69,13 @@ static void soften(float *scores, long keys, long room, const float *bias) {
 INLINE void mean(const int queries, const Attention *a, const float *weights, long room, const float *value, long keys,
                  float *answer) {
     for (long d = 0; d < a->dim; d += 2 * WIDE) {
-        int both = d + WIDE < a->dim;
+        long count = a->dim - d;
         vec left[AT_ONCE], right[AT_ONCE];
 #pragma GCC unroll 4
         for (int q = 0; q < queries; q++) left[q] = right[q] = _mm256_setzero_ps();
         for (long j = 0; j < keys; j++) {
             const float *v = value + j * a->key_stride + d;
-            vec v0 = _mm256_loadu_ps(v), v1 = both ? _mm256_loadu_ps(v + WIDE) : v0;
+            vec v0 = load(v, count), v1 = count > WIDE ? load(v + WIDE, count - WIDE) : v0;
 #pragma GCC unroll 4
             for (int q = 0; q < queries; q++) {
                 vec w = _mm256_broadcast_ss(weights + q * room + j);
@@ -86,8 +86,8 @@ INLINE void mean(const int queries, const Attention *a, const float *weights, lo
 #pragma GCC unroll 4
         for (int q = 0; q < queries; q++) {
             float *to = answer + q * a->heads * a->dim + d;
-            _mm256_storeu_ps(to, left[q]);
-            if (both) _mm256_storeu_ps(to + WIDE, right[q]);
+            store(to, left[q], count);
+            if (count > WIDE) store(to + WIDE, right[q], count - WIDE);
         }
     }
 }

@@ -23,7 +23,7 @@ typedef struct {
 /* Attention of rows of queries to keys and values that stand side by side or in the rectangles of a cache. */
 typedef struct {
     long rows, heads, sharing; /* so many heads of queries share one of keys */
-    long dim;                  /* of a head: a multiple of 8 */
+    long dim;                  /* of a head */
     float scale;
     int causal; /* the last query of a row sees all its keys, each one before it one key less */
     const float *query;

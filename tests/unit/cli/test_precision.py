@@ -5,11 +5,14 @@ import json
 import pytest
 import torch
 from unit.cli.writing import run
+from unit.native.without import without_compiled_parts
 from unit.tasks import models
 
 import regard
+from regard.engine.compiled import InPanels
 from regard.engine.int8 import ByInstruction, BySixteenBits
 from regard.engine.matrix import Packed, Plain
+from regard.native.library import available
 
 MAKE = {"translate": models.translating, "generate": models.continuing}
 
@@ -30,7 +33,14 @@ def kinds(model):
 
 def test_a_model_is_loaded_with_a_precision(folder):
     plain, quick, small = (regard.load(folder, precision=name) for name in (None, "fp32", "int8"))
-    assert not kinds(plain) & {Packed, Plain, ByInstruction, BySixteenBits}
+    assert not kinds(plain) & {InPanels, Packed, Plain, ByInstruction, BySixteenBits}
+    assert kinds(quick) & ({InPanels} if available() else {Packed, Plain})
+    assert kinds(small) & ({InPanels} if available() else {ByInstruction, BySixteenBits})
+
+
+def test_without_compiled_parts_torch_does_the_work(folder, monkeypatch):
+    without_compiled_parts(monkeypatch)
+    quick, small = (regard.load(folder, precision=name) for name in ("fp32", "int8"))
     assert kinds(quick) & {Packed, Plain}
     assert kinds(small) & {ByInstruction, BySixteenBits}
 

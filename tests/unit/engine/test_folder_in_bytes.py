@@ -8,6 +8,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 from unit.generation.networks import KINDS, design, translates
+from unit.native.without import without_compiled_parts
 from unit.transformer.parts import made
 
 from regard.checkpoint.load import load
@@ -18,9 +19,11 @@ from regard.engine.network import matrices
 from regard.engine.parts import RoundedTokens
 from regard.families.registry import FAMILIES
 from regard.generation import Given, Settings, generate
+from regard.native.library import available
 
 HAS_FBGEMM = "fbgemm" in torch.backends.quantized.supported_engines
 WAYS = [
+    pytest.param("compiled", marks=pytest.mark.skipif(not available(), reason="no compiled parts here")),
     "ByInstruction",
     pytest.param("BySixteenBits", marks=pytest.mark.skipif(not HAS_FBGEMM, reason="torch has no FBGEMM here")),
 ]
@@ -33,6 +36,13 @@ LAYOUTS = {
     ),
 }  # fmt: skip
 HEADS = {"gpt2": "GPT2LMHeadModel", "t5": "T5ForConditionalGeneration", "bart": "BartForConditionalGeneration"}
+
+
+def multiply(way, monkeypatch):
+    """Multiply bytes in this way."""
+    if way != "compiled":
+        without_compiled_parts(monkeypatch)
+        monkeypatch.setattr(int8, "int8", getattr(int8, way))
 
 
 def both(folder, precision=Precision.INT8):
@@ -58,7 +68,7 @@ def same(networks, translating):
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("kind", KINDS)
 def test_it_computes_what_it_would_as_numbers(kind, way, tmp_path, monkeypatch):
-    monkeypatch.setattr(int8, "int8", getattr(int8, way))
+    multiply(way, monkeypatch)
     plain = made(design(kind), 0).float()
     save(plain, tmp_path, in_bytes=matrices(plain))
     same(both(tmp_path), translates(kind))
@@ -68,7 +78,7 @@ def test_it_computes_what_it_would_as_numbers(kind, way, tmp_path, monkeypatch):
 @pytest.mark.parametrize("family", LAYOUTS)
 def test_whatever_the_layout_of_the_file(family, way, tmp_path, monkeypatch):
     """Matrices that stand transposed, side by side, or under several names; a head with a scale of its own."""
-    monkeypatch.setattr(int8, "int8", getattr(int8, way))
+    multiply(way, monkeypatch)
     plain = made(FAMILIES[family].read(LAYOUTS[family] | {"vocab_size": 40}, HEADS[family])[0], 0).float()
     assert save(plain, tmp_path, in_bytes=matrices(plain)) == family
     same(both(tmp_path), family != "gpt2")

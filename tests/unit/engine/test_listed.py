@@ -6,6 +6,7 @@ import pytest
 import torch
 from unit.engine.test_shortlist import table
 from unit.generation.networks import VOCABULARY, design
+from unit.native.without import without_compiled_parts
 from unit.transformer.parts import made
 
 from regard.checkpoint.rounding import Rounded, rounded
@@ -16,7 +17,7 @@ from regard.generation import AtOnce, Beam, Given, Greedy, Settings, generate
 from regard.generation.stop import Stopped
 
 HAS_FBGEMM = "fbgemm" in torch.backends.quantized.supported_engines
-KINDS = ["plain", "fp32", "ByInstruction"]
+KINDS = ["plain", "fp32", "int8", "fp32 by torch", "ByInstruction"]
 KINDS += [pytest.param("BySixteenBits", marks=pytest.mark.skipif(not HAS_FBGEMM, reason="torch has no FBGEMM here"))]
 ENDS = [2]
 
@@ -27,9 +28,13 @@ def network(request, monkeypatch):
     match request.param:
         case "plain":
             return plain
-        case "fp32":
+        case "fp32" | "int8" as precision:
+            return prepare(plain, Precision(precision))
+        case "fp32 by torch":
+            without_compiled_parts(monkeypatch)
             return prepare(plain)
         case way:
+            without_compiled_parts(monkeypatch)
             monkeypatch.setattr(int8, "int8", getattr(int8, way))
             return prepare(plain, Precision.INT8)
 

@@ -23,7 +23,7 @@ from regard.generation import (
     Until,
     generate,
 )
-from regard.generation.beam import top
+from regard.generation.choice import top
 from regard.generation.search import draw
 from regard.transformer import config
 

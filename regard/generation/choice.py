@@ -1,0 +1,54 @@
+"""What searches ask of the scores of a vocabulary: what they add up to, and which are the best.
+
+By the compiled parts where the machine has them, else by torch.
+"""
+
+from __future__ import annotations
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from regard.generation.rules import Logits
+from regard.native import kernels
+from regard.native.library import available
+
+CHUNK = 64
+"""Tokens of which only the best is looked at first, when the best of a vocabulary are looked for."""
+
+
+def whole(logits: Logits) -> Float[Tensor, "rows 1"]:
+    """log Σ exp: what log-probabilities are less than logits. Stops if it is no number."""
+    found = kernels.log_sum(logits) if _compiled(logits) else logits.logsumexp(dim=1, keepdim=True)
+    if not bool(found.isfinite().all()):
+        raise ValueError("the network gives no numbers (NaN): its weights are damaged, or overflow their type")
+    return found
+
+
+def best(scores: Logits, count: int) -> tuple[Float[Tensor, "rows best"], Int[Tensor, "rows best"]]:
+    """The best tokens of each row, the best first, with their scores."""
+    if _compiled(scores):
+        return kernels.best(scores, count)
+    return top(scores, count)
+
+
+def _compiled(scores: Logits) -> bool:
+    return scores.device.type == "cpu" and scores.dtype == torch.float32 and available()
+
+
+def top(scores: Logits, count: int) -> tuple[Float[Tensor, "rows best"], Int[Tensor, "rows best"]]:
+    """The best tokens of each row, as `torch.topk` finds them, and several times as fast on large vocabularies.
+
+    The best `count` tokens are in the `count` chunks with the best first tokens: only these are looked through.
+    """
+    chunks = scores.shape[1] // CHUNK
+    if chunks < 4 * count:
+        values, tokens = scores.topk(min(count, scores.shape[1]))
+        return values, tokens
+    body = scores[:, : chunks * CHUNK].view(len(scores), chunks, CHUNK)
+    which = body.amax(dim=-1).topk(count).indices
+    inside = body.gather(1, which[:, :, None].expand(-1, -1, CHUNK)).flatten(1)
+    values, at = torch.cat([inside, scores[:, chunks * CHUNK :]], dim=1).topk(count)
+    chunk = which.gather(1, (at // CHUNK).clamp(max=count - 1))
+    rest = at - count * CHUNK
+    return values, torch.where(rest < 0, chunk * CHUNK + at % CHUNK, chunks * CHUNK + rest)

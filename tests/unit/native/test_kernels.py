@@ -1,0 +1,239 @@
+"""Each compiled function against its definition, for sizes that are no multiples of anything."""
+
+import math
+
+import pytest
+import torch
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from regard.checkpoint.rounding import rounded
+from regard.engine.compiled import CompiledNorm, InPanels
+from regard.engine.matrix import Affine, Precision
+from regard.native import kernels
+from regard.native.library import available
+from regard.native.structures import Lengths
+from regard.transformer import config
+from regard.transformer.config import Activation
+from regard.transformer.feedforward import ACTIVATIONS
+from regard.transformer.kernels import attention
+from regard.transformer.normalization import LayerNorm, RMSNorm
+
+pytestmark = pytest.mark.skipif(not available(), reason="this machine has no compiled parts")
+
+SIZE = st.integers(1, 40)
+SEED = st.integers(0, 10**6)
+
+
+def numbers(*shape, seed=0):
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed))
+
+
+def affine(outputs, inputs, seed=0, bias=True):
+    return Affine(numbers(outputs, inputs, seed=seed), numbers(outputs, seed=seed + 1) if bias else None)
+
+
+@given(rows=SIZE, inputs=SIZE, outputs=SIZE, bias=st.booleans(), seed=SEED)
+@example(rows=200, inputs=700, outputs=100, bias=True, seed=0)  # more than one chunk of rows, more than one of depth
+@example(rows=6, inputs=1, outputs=1, bias=False, seed=0)
+@settings(max_examples=60)
+def test_a_product(rows, inputs, outputs, bias, seed):
+    one, x = affine(outputs, inputs, seed, bias), numbers(rows, inputs, seed=seed + 2)
+    expected = torch.nn.functional.linear(
+        x.double(), one.weight.double(), None if one.bias is None else one.bias.double()
+    )
+    found = InPanels(one, Precision.FP32)(x)
+    torch.testing.assert_close(found.double(), expected, rtol=1e-5, atol=1e-5 * math.sqrt(inputs))
+
+
+def whole_numbers(x, inputs):
+    """Each vector as whole numbers, as many as there is room for in sums of 32 bits, and what one is worth."""
+    most = min(4095, (2**31 - 1) // 127 // inputs)
+    top = x.abs().amax(dim=1, keepdim=True)
+    factor = torch.where(top > 0, torch.full_like(top, most) / top, 0)  # (most / top is not rounded as a division)
+    levels = (x * factor).round().double()
+    return levels, (top / most).double()
+
+
+@given(rows=SIZE, inputs=SIZE, outputs=SIZE, bias=st.booleans(), seed=SEED)
+@example(rows=200, inputs=701, outputs=100, bias=True, seed=0)
+@example(rows=3, inputs=9001, outputs=20, bias=True, seed=0)  # so deep that vectors get fewer levels
+@settings(max_examples=60)
+def test_a_product_in_bytes(rows, inputs, outputs, bias, seed):
+    """The definition: whole numbers times whole numbers, added up exactly."""
+    one, x = affine(outputs, inputs, seed, bias), numbers(rows, inputs, seed=seed + 2)
+    levels, scale = rounded(one.weight)
+    whole, worth = whole_numbers(x, inputs)
+    expected = whole @ levels.double().T * worth * scale.double() + (0 if one.bias is None else one.bias.double())
+    found = InPanels(one, Precision.INT8)(x)
+    torch.testing.assert_close(found.double(), expected, rtol=1e-5, atol=1e-5 * math.sqrt(inputs))
+
+
+@pytest.mark.parametrize(("weight", "x"), [(1.0, 1.0), (-1.0, 1.0), (1.0, -1.0), (-1.0, -1.0)])
+@pytest.mark.parametrize("inputs", [2, 4096, 16384])
+def test_the_largest_sums_in_bytes_do_not_overflow(weight, x, inputs):
+    found = InPanels(Affine(torch.full((17, inputs), weight), None), Precision.INT8)(torch.full((3, inputs), x))
+    torch.testing.assert_close(found, torch.full((3, 17), inputs * weight * x), rtol=1e-5, atol=0)
+
+
+@pytest.mark.parametrize("precision", list(Precision))
+@given(rows=SIZE, seed=SEED, loud=st.floats(1e-6, 1e6))
+@settings(max_examples=30)
+def test_a_neighbour_changes_no_bit(precision, rows, seed, loud):
+    matrix, x = InPanels(affine(48, 64), precision), numbers(rows, 64, seed=seed)
+    beside = matrix(torch.cat([x, loud * numbers(1, 64, seed=seed + 1)]))
+    assert torch.equal(matrix(x), beside[:-1])
+    assert all(torch.equal(matrix(row[None])[0], found) for row, found in zip(x, beside, strict=False))
+
+
+@pytest.mark.parametrize("precision", list(Precision))
+@pytest.mark.parametrize("threads", [1, 2, 3])
+def test_threads_change_no_bit(precision, threads):
+    matrix, x, before = InPanels(affine(300, 64), precision), numbers(77, 64), torch.get_num_threads()
+    expected = matrix(x)
+    torch.set_num_threads(threads)
+    try:
+        assert torch.equal(matrix(x), expected)
+    finally:
+        torch.set_num_threads(before)
+
+
+@pytest.mark.parametrize("strange", [math.nan, math.inf])
+@pytest.mark.parametrize("precision", list(Precision))
+def test_what_is_no_number_stays_none(precision, strange):
+    x = numbers(4, 64)
+    x[2, 13] = strange
+    found = InPanels(affine(48, 64), precision)(x)
+    assert not found[2].isfinite().any()
+    assert found[[0, 1, 3]].isfinite().all()
+
+
+def test_other_leading_dimensions_and_other_layouts():
+    one, x = affine(19, 12), numbers(12, 5, 3).permute(1, 2, 0)
+    expected = torch.nn.functional.linear(x, one.weight, one.bias)
+    torch.testing.assert_close(InPanels(one, Precision.FP32)(x), expected)
+    turned = Affine(one.weight.T.contiguous().T, one.bias)
+    torch.testing.assert_close(InPanels(turned, Precision.FP32)(x), expected)
+
+
+@pytest.mark.parametrize("precision", list(Precision))
+def test_some_rows_of_a_matrix(precision):
+    matrix, x, chosen = InPanels(affine(50, 13), precision), numbers(3, 13), torch.tensor([49, 0, 16, 17, 16])
+    assert torch.equal(matrix.only(chosen)(x), matrix(x)[:, chosen])
+
+
+@pytest.mark.parametrize("activation", list(Activation))
+def test_activations(activation):
+    """On the way out of a product, over all that can occur."""
+    x = torch.cat(
+        [torch.linspace(-100, 100, 4001), torch.linspace(-6, 6, 4001), torch.tensor([0.0, -0.0, 1e-30, 1e30])]
+    )
+    unit = Affine(torch.ones(1, 1), None)
+    found = InPanels(unit, Precision.FP32, activation)(x[:, None])[:, 0]
+    expected = ACTIVATIONS[activation](x.double())
+    torch.testing.assert_close(found.double(), expected, rtol=2e-6, atol=1e-6)
+
+
+@given(rows=SIZE, dim=SIZE, seed=SEED, said=st.booleans(), centred=st.booleans())
+@settings(max_examples=60)
+def test_norms(rows, dim, seed, said, centred):
+    kind = (LayerNorm, config.LayerNorm) if centred else (RMSNorm, config.RMSNorm)
+    norm = kind[0](kind[1](epsilon=1e-3), dim)
+    for number, parameter in enumerate(norm.parameters()):
+        parameter.data = numbers(dim, seed=seed + number)
+    x, more = 3 * numbers(rows, dim, seed=seed + 2) + 5, numbers(rows, dim, seed=seed + 3) if said else None
+    with torch.no_grad():
+        expected = norm.double()(x.double() if more is None else x.double() + more.double())
+        found = CompiledNorm(norm.float())(x, more)
+    torch.testing.assert_close(found.double(), expected, rtol=1e-4, atol=1e-4)
+
+
+@given(rows=SIZE, dim=SIZE, seed=SEED, activation=st.sampled_from(Activation))
+@settings(max_examples=30)
+def test_gates(rows, dim, seed, activation):
+    x = numbers(rows, 2 * dim, seed=seed)
+    expected = ACTIVATIONS[activation](x[:, :dim].double()) * x[:, dim:].double()
+    found = kernels.gate(x, kernels.ACTIVATIONS[activation])
+    torch.testing.assert_close(found.double(), expected, rtol=1e-5, atol=1e-6)
+
+
+@st.composite
+def asked(draw):
+    """Rows of queries and keys; causal ones have at least as many keys as queries."""
+    causal = draw(st.booleans())
+    rows = draw(st.lists(st.tuples(st.integers(1, 30), st.integers(0, 40)), min_size=1, max_size=4))
+    pairs = [(queries, queries + more if causal else max(1, more)) for queries, more in rows]
+    key_heads = draw(st.integers(1, 3))
+    heads = key_heads * draw(st.integers(1, 3))
+    return causal, pairs, heads, key_heads, draw(st.integers(1, 35)), draw(st.booleans()), draw(SEED)
+
+
+@given(asked(), st.sampled_from([None, "shared", "own", "turned"]))
+@settings(max_examples=80)
+def test_attention(case, biased):
+    """Row by row against the equation, side by side and in rectangles."""
+    causal, pairs, heads, key_heads, dim, rectangle, seed = case
+    queries, keys = zip(*pairs, strict=True)
+    query = numbers(sum(queries), heads, dim, seed=seed)
+    key, value = numbers(2, sum(keys), key_heads, dim, seed=seed + 1)
+    bias = None
+    if biased:
+        bias = numbers(len(pairs) if biased == "own" else 1, heads, max(queries), max(keys) + 3, seed=seed + 2)
+        if biased == "turned":  # as a table of buckets gives it
+            bias = bias.permute(0, 2, 3, 1).contiguous().permute(0, 3, 1, 2)
+    scale, asking, answering = 0.37, Lengths(queries), Lengths(keys)
+    given_key, given_value = key, value
+    if rectangle:
+        given_key, given_value = (torch.full((len(pairs) + 1, key_heads, max(keys) + 2, dim), math.nan) for _ in "kv")
+        for kept, new in ((given_key, key), (given_value, value)):
+            kernels.keep(kept, new, answering, Lengths([0] * len(pairs)))
+    found = kernels.attend(query, given_key, given_value, asking, answering, scale, causal, bias)
+    parts = zip(query.split(queries), key.split(keys), value.split(keys), found.split(queries), strict=True)
+    for row, (q, k, v, answer) in enumerate(parts):
+        visible = None
+        if causal:
+            visible = torch.ones(len(q), len(k), dtype=torch.bool).tril(len(k) - len(q))[None, None]
+        added = None if bias is None else bias[[row if len(bias) > 1 else 0], :, : len(q), : len(k)].double()
+        turned = (part.transpose(0, 1)[None].double() for part in (q, k, v))
+        expected = attention(*turned, scale, visible, added)[0].transpose(0, 1).flatten(1)
+        torch.testing.assert_close(answer.double(), expected, rtol=1e-4, atol=1e-5)
+
+
+def test_keys_are_put_behind_those_before():
+    kept = torch.zeros(3, 2, 6, 5)
+    new = numbers(6, 2, 5)
+    kernels.keep(kept, new, Lengths([1, 3, 2]), Lengths([4, 0, 2]))
+    expected = torch.zeros(3, 2, 6, 5)
+    expected[0, :, 4], expected[1, :, :3] = new[0], new[1:4].transpose(0, 1)
+    expected[2, :, 2:4] = new[4:].transpose(0, 1)
+    assert torch.equal(kept, expected)
+
+
+@given(rows=st.integers(1, 5), size=st.integers(1, 300), seed=SEED, count=st.integers(1, 12))
+@settings(max_examples=60)
+def test_sums_and_the_best(rows, size, seed, count):
+    scores = 5 * numbers(rows, size, seed=seed)
+    scores[0, seed % size] = -math.inf if size > 1 else 0
+    torch.testing.assert_close(kernels.log_sum(scores), scores.double().logsumexp(1, keepdim=True).float())
+    values, places = kernels.best(scores, count)
+    assert torch.equal(values, scores.topk(min(count, size)).values)
+    assert torch.equal(values, scores.gather(1, places))
+
+
+def test_of_equal_scores_the_earlier_comes_first():
+    scores = torch.zeros(1, 100)
+    scores[0, [60, 70]] = 1
+    assert kernels.best(scores, 4)[1].tolist() == [[60, 70, 0, 1]]
+
+
+@pytest.mark.parametrize("strange", [math.nan, math.inf])
+def test_a_sum_with_what_is_no_number_is_none(strange):
+    scores = numbers(2, 50)
+    scores[1, 7] = strange
+    found = kernels.log_sum(scores)
+    assert found[0].isfinite().all()
+    assert not found[1].isfinite().any()
+
+
+def test_nothing_possible_adds_up_to_nothing():
+    assert kernels.log_sum(torch.full((1, 20), -math.inf)).tolist() == [[-math.inf]]
