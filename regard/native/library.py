@@ -9,7 +9,7 @@ from typing import Any
 
 from regard.native.build import NotBuiltError, build
 
-TYPES = {"p": ctypes.c_void_p, "l": ctypes.c_long, "i": ctypes.c_int, "f": ctypes.c_float}
+TYPES = {"p": ctypes.c_void_p, "l": ctypes.c_long, "i": ctypes.c_int, "f": ctypes.c_float, "d": ctypes.c_double}
 FUNCTIONS = {
     "packed_size": "ll",
     "pack": "llplp",
@@ -23,8 +23,15 @@ FUNCTIONS = {
     "run_block": "ppp",
     "log_sum": "llpp",
     "best": "llplpp",
+    "drop": "lppp",
+    "add_dropped": "llpppp",
+    "add_dropped_back": "llppp",
+    "lose": "llppdp",
+    "lose_twice": "llpppddp",
+    "attend_in_training": "p",
+    "attend_back": "p",
 }
-"""The arguments of each: a pointer, a long, an int, a float."""
+"""The arguments of each: a pointer, a long, an int, a float, a double."""
 
 
 @cache

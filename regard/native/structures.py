@@ -104,11 +104,33 @@ class Batch(ctypes.Structure):
     )
 
 
+class Chance(ctypes.Structure):
+    """What dropout is drawn from: a seed, how many of 65,536 values are dropped, and the scale of the others."""
+
+    _fields_ = (*of(ctypes.c_uint32, "low", "high"), ("dropped", INT), ("scale", FLOAT))
+
+
+class Training(ctypes.Structure):
+    """Attention in training, there and back: see `c/attention_back.c`."""
+
+    _fields_ = (
+        *of(LONG, "rows", "heads", "dim"),
+        ("scale", FLOAT),
+        ("causal", INT),
+        *of(POINTER, "query", "key", "value"),
+        *of(LONG, "query_stride", "key_stride", "value_stride"),
+        *of(POINTER, "queries", "first_query", "keys", "first_key"),
+        ("chance", Chance),
+        ("longest", LONG),
+        *of(POINTER, "answer", "query_gradient", "key_gradient", "value_gradient"),
+    )
+
+
 class Lengths:
     """The lengths of rows, and where each begins when they stand side by side."""
 
     def __init__(self, lengths: Sequence[int]) -> None:
         kind = LONG * len(lengths)
         self._lengths, self._begins = kind(*lengths), kind(0, *accumulate(lengths[:-1]))
-        self.count = len(lengths)
+        self.count, self.longest = len(lengths), max(lengths)
         self.at, self.begin_at = ctypes.addressof(self._lengths), ctypes.addressof(self._begins)

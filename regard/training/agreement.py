@@ -17,7 +17,9 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.nn import functional
 
+from regard.native.training import lose_twice
 from regard.training.cross_entropy import SCORES, Gradients
+from regard.training.dropout import compiled
 
 Vectors = Float[Tensor, "tokens dim"]
 
@@ -58,6 +60,12 @@ class LoseTwice(torch.autograd.Function):
         for start in range(0, len(first), size):
             place = slice(start, start + size)
             aims = targets[place]
+            if compiled(first, weight):
+                scores = [functional.linear(x[place], weight, bias) for x in (first, second)]
+                total += lose_twice(scores[0], scores[1], aims.contiguous(), smoothing, agreement)
+                for x, score, gradient in zip((first, second), scores, gradients, strict=True):
+                    gradient.add_scored(start, x[place], score)
+                continue
             logs = [functional.linear(x[place], weight, bias).log_softmax(dim=1) for x in (first, second)]
             chances = [log.exp() for log in logs]
             for log in logs:

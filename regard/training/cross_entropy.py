@@ -19,6 +19,9 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from regard.native.training import lose
+from regard.training.dropout import compiled
+
 SCORES = 1 << 21
 """How many scores are held at a time."""
 SMALL = -80.0
@@ -56,6 +59,10 @@ class ScoreAndLose(torch.autograd.Function):
         for start in range(0, len(x), size):
             part, aims = x[start : start + size], targets[start : start + size]
             scores = torch.nn.functional.linear(part, weight, bias)
+            if compiled(scores):
+                total += lose(scores, aims.contiguous(), smoothing)
+                gradients.add_scored(start, part, scores)
+                continue
             chances = scores.softmax(dim=1)
             right = _logarithm(chances, scores, aims)
             total -= right.sum() * (1 - smoothing)
@@ -92,6 +99,15 @@ class Gradients:
         self.x = torch.empty_like(x) if wanted[0] else None
         self.weight = torch.zeros_like(weight) if wanted[1] else None
         self.bias = torch.zeros_like(bias) if bias is not None and wanted[2] else None
+
+    def add_scored(self, start: int, x: Tensor, scores: Tensor) -> None:
+        """Add a part: its vectors, and the gradient of its scores."""
+        if self.x is not None:
+            torch.mm(scores, self.matrix, out=self.x[start : start + len(x)])
+        if self.weight is not None:
+            self.weight.addmm_(scores.t(), x)
+        if self.bias is not None:
+            self.bias.add_(scores.sum(dim=0))
 
     def add(self, start: int, x: Tensor, chances: Tensor, aims: Tensor, smoothing: float) -> None:
         """Add a part: its vectors, and how likely each token of the vocabulary is behind each of them."""

@@ -2,7 +2,8 @@
 
 On a CPU, torch draws a number of its Mersenne twister for every value, about 10 ns each: in a small network more than a
 quarter of a training step. Sixteen bits decide as well whether a value is kept, and a fast generator gives four such
-decisions a nanosecond. Each call takes one seed from torch's own generator, so that `torch.manual_seed` still fixes
+decisions a nanosecond; the compiled parts (`regard.native`) draw them where they are needed, and again on the way back,
+without keeping any. Each call takes one seed from torch's own generator, so that `torch.manual_seed` still fixes
 everything, and blocks that are computed twice (`Network.recompute`) are computed with the same zeros.
 """
 
@@ -14,6 +15,9 @@ import numpy as np
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
+
+from regard.native.library import available
+from regard.native.training import chance, drop
 
 LEVELS = 1 << 16
 
@@ -32,11 +36,18 @@ class Dropout(nn.Module):
             return x
         if x.device.type != "cpu":
             return nn.functional.dropout(x, self.dropped / LEVELS)
+        if compiled(x):
+            return drop(x, chance(self.dropped))
         return Scale.apply(x, kept(x.shape, self.dropped), self.scale)  # type: ignore[no-untyped-call]
 
     def extra_repr(self) -> str:
         """Shown when the network is printed."""
         return f"rate={self.dropped / LEVELS:.4g}"
+
+
+def compiled(*tensors: Tensor) -> bool:
+    """Whether the compiled parts can do something with these."""
+    return all(x.device.type == "cpu" and x.dtype == torch.float32 for x in tensors) and available()
 
 
 def kept(shape: torch.Size, dropped: int) -> Bool[Tensor, "*any"]:

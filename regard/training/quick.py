@@ -1,22 +1,34 @@
 """A network made quicker to train on a CPU: some of its parts are replaced by others that compute the same.
 
 - `Dropout` draws cheaper random numbers (`dropout.py`).
-- Attention over short rows is computed as the equation is written: torch's fused kernel, which saves memory on long
-  rows, is slower there than three small matrix products.
+- Attention over rows of any lengths side by side, and dropout with the sum behind it, are compiled (`regard.native`),
+  where the machine has the compiled parts.
+- Elsewhere attention over short rows is computed as the equation is written: torch's fused kernel, which saves memory
+  on long rows, is slower there than three small matrix products.
 - `words_loss` computes the loss of a language model without ever holding all its scores (`cross_entropy.py`).
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from regard.native.structures import Lengths
+from regard.native.training import LANES, add_dropped, attend, chance
 from regard.training.agreement import agreeing_cross_entropy
 from regard.training.cross_entropy import cross_entropy
-from regard.training.dropout import Dropout
+from regard.training.dropout import Dropout, compiled
+from regard.transformer.attention import Heads, KeyHeads, Looking, MultiHeadAttention
+from regard.transformer.config import NormOrder
 from regard.transformer.head import LanguageModel
 from regard.transformer.kernels import Bias, Kernel, Key, Query, shared, weights
-from regard.transformer.mask import Visible
+from regard.transformer.mask import Causal, Everything, Visible
+from regard.transformer.position import Rotation
+from regard.transformer.residual import Residual
+from regard.transformer.rows import Rows
+from regard.transformer.scores import Vectors
 
 SHORT = 64 * 64
 """Up to so many pairs of a query and a key, the equation is quicker than the fused kernel."""
@@ -37,6 +49,68 @@ class ShortKernel(Kernel):
         return self.drop(weights(query, key, self.scale, visible, bias)) @ shared(value, query.shape[1])
 
 
+class TrainingAttention(MultiHeadAttention):
+    """Attention over rows side by side by the compiled parts, whatever their lengths, where they know the mask."""
+
+    def _rowwise(self, query: Heads, key: KeyHeads, value: KeyHeads, looking: Looking, key_rows: Rows) -> Tensor:
+        dim, mask = query.shape[2], type(looking.mask)
+        known = query.shape[1] == key.shape[1] and dim % LANES == 0 and mask in (Causal, Everything)
+        if not known or (looking.position is not None and not isinstance(looking.position, Rotation)):
+            return super()._rowwise(query, key, value, looking, key_rows)
+        if self.kernel._forward_hooks or not compiled(query, key, value):
+            return super()._rowwise(query, key, value, looking, key_rows)
+        dropped = self.kernel.drop.dropped if self.training and isinstance(self.kernel, ShortKernel) else 0
+        return attend(
+            query,
+            key,
+            value,
+            lengths(looking, looking.rows),
+            lengths(looking, key_rows),
+            self.kernel.scale,
+            mask is Causal,
+            chance(dropped),
+        )
+
+
+def lengths(looking: Looking, rows: Rows) -> Lengths:
+    """The lengths of rows as C has them, made once for all blocks."""
+    key = ("lengths", rows.lengths)
+    if key not in looking.known:
+        looking.known[key] = Lengths(rows.lengths)
+    found: Lengths = looking.known[key]
+    return found
+
+
+class TrainingResidual(Residual):
+    """The connection around a sublayer, dropout and sum in one pass."""
+
+    def forward(self, x: Vectors, sublayer: Callable[[Vectors], Vectors]) -> Vectors:
+        """The sublayer's answer, connected."""
+        dropped = self.dropout.dropped if self.training and isinstance(self.dropout, Dropout) else 0
+        if not dropped or not compiled(x):
+            return super().forward(x, sublayer)
+        if self.order is NormOrder.POST:
+            return self.norm(add_dropped(x, sublayer(x), chance(dropped)))
+        said = sublayer(self.norm(x))
+        if self.output_norm is not None:
+            said = self.output_norm(said)
+        return add_dropped(x, said, chance(dropped))
+
+
+STANDS_IN: dict[type[nn.Module], type[nn.Module]] = {
+    MultiHeadAttention: TrainingAttention,
+    Residual: TrainingResidual,
+}
+"""Parts that are replaced by others with the same parts."""
+
+
+def _standing_in(child: nn.Module) -> nn.Module:
+    kind = STANDS_IN[type(child)]
+    stands_in = kind.__new__(kind)
+    stands_in.__dict__.update(child.__dict__)  # nothing is made anew
+    return stands_in
+
+
 def quicken(network: nn.Module) -> None:
     """Replace the parts of a network that can be computed more quickly in training. Its parameters stay as they are."""
     for part in list(network.modules()):
@@ -45,6 +119,8 @@ def quicken(network: nn.Module) -> None:
                 setattr(part, name, Dropout(child.p).train(child.training))
             elif type(child) is Kernel:
                 setattr(part, name, ShortKernel(child.scale, child.dropout).train(child.training))
+            elif type(child) in STANDS_IN:
+                setattr(part, name, _standing_in(child))
 
 
 def words_loss(

@@ -27,6 +27,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from regard.checkpoint.files import CheckpointError, read_json, write_json
+from regard.native.library import status
 
 NUMBERS, TENSORS = "state.json", "state.safetensors"
 NAME = re.compile(r"step-(\d{8})")
@@ -82,6 +83,7 @@ def machine(device: str) -> dict[str, Any]:
         "processor": platform.machine(),
         "instructions": torch.backends.cpu.get_cpu_capability(),
         "threads": torch.get_num_threads(),
+        "compiled parts": status(),
         "device": device if not device.startswith("cuda") else torch.cuda.get_device_name(device),
     }
 

@@ -53,7 +53,9 @@ INLINE Part part_of(long rows, long row_step, long columns, long column_step) {
 INLINE int threads_for(double operations) { return operations < 1e5 ? 1 : omp_get_max_threads(); }
 
 /* Memory that stays with the thread that asks, one piece for each purpose; it is not cleared. */
-enum Purpose { LEVELS_OF_ROWS, SCALES_OF_ROWS, WEIGHTS, TURNED, PROJECTED, ANSWERED, NORMAL, SAID, PURPOSES };
+enum Purpose {
+    LEVELS_OF_ROWS, SCALES_OF_ROWS, WEIGHTS, TURNED, PROJECTED, ANSWERED, NORMAL, SAID, DIFFERENCE, PURPOSES
+};
 void *scratch(enum Purpose purpose, size_t bytes);
 
 INLINE float sum_of(vec x) {
