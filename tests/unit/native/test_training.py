@@ -8,12 +8,15 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.nn import functional
-from unit.transformer.parts import decoder_only, encoder_decoder, encoder_only, made, text
+from unit.transformer.parts import VOCABULARY, made, text
 
+from regard import transformer_2017
+from regard.families.registry import FAMILIES
 from regard.native.library import available
 from regard.native.structures import Chance, Lengths
 from regard.native.training import add_dropped, attend, chance, drop, lose, lose_twice
-from regard.training.quick import TrainingAttention, TrainingResidual, quicken
+from regard.training import quick as quick_parts
+from regard.training.quick import TrainingResidual, quicken
 from regard.transformer.kernels import weights as attention_weights
 
 pytestmark = pytest.mark.skipif(not available(), reason="this machine has no compiled parts")
@@ -173,27 +176,42 @@ def test_loss_of_two_answers(tokens, vocabulary, smoothing, weight, seed):
 
 
 NETWORKS = {
-    "encoder": encoder_only("learned"),
-    "decoder": decoder_only("rotary"),
-    "both": encoder_decoder("sinusoidal"),
+    "encoder": ("bert", dict(hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=40)),
+    "decoder": ("gpt2", dict(n_embd=32, n_layer=2, n_head=4, n_positions=16)),
+    "turning": ("llama", dict(hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=40)),
+    "both": ("transformer", None),
 }
 
 
+def network_of(name):
+    family, values = NETWORKS[name]
+    if values is None:
+        return made(transformer_2017(vocabulary=VOCABULARY, layers=(2, 2), model_dim=32, heads=4, dropout=0.0))
+    heads = {"bert": "BertForMaskedLM", "gpt2": "GPT2LMHeadModel", "llama": "LlamaForCausalLM"}
+    return made(FAMILIES[family].read(values | {"vocab_size": VOCABULARY}, heads[family])[0])
+
+
+def learnt(network):
+    return [value for value in network.parameters() if value.requires_grad]
+
+
 @pytest.mark.parametrize("name", NETWORKS)
-def test_a_network_that_trains_with_them_is_the_same_network(name):
+def test_a_network_that_trains_with_them_is_the_same_network(name, monkeypatch):
     """Outputs and gradients of rows of mixed lengths, against the plain network in float64."""
-    network = made(NETWORKS[name])
+    asked_for = []
+    monkeypatch.setattr(quick_parts, "attend", lambda *given: asked_for.append(0) or attend(*given))
+    network = network_of(name).eval()
     quick = copy.deepcopy(network).float()
     quicken(quick)
-    kinds = {type(part) for part in quick.modules()}
-    assert {TrainingAttention, TrainingResidual} <= kinds
     tokens = [text(3, 6)] if name != "both" else [text(3, 6), text(3, 5)]
     real = torch.tensor([[1] * 6, [1, 1, 1, 0, 0, 0], [0, 1, 1, 1, 1, 0]], dtype=torch.bool)
     one, other = network(*tokens, real).hidden, quick(*tokens, real).hidden
+    assert len(asked_for) == (6 if name == "both" else 2)
+    assert any(isinstance(part, TrainingResidual) for part in quick.modules())
     torch.testing.assert_close(other.double(), one, rtol=1e-4, atol=1e-4)
     slope = torch.randn_like(one)
     gradients = [
-        torch.autograd.grad((out * slope.to(out.dtype)).sum(), list(each.parameters()), allow_unused=True)
+        torch.autograd.grad((out * slope.to(out.dtype)).sum(), learnt(each), allow_unused=True)
         for each, out in ((network, one), (quick, other))
     ]
     for exact, mine in zip(*gradients, strict=True):
