@@ -2,14 +2,13 @@
 
    Each output of the matrix has a scale of its own. Each vector that comes is rounded to whole numbers of about twelve
    bits, by its largest element, so what becomes of it does not depend on the vectors beside it; and what is lost is
-   nearly all lost by the matrix. Pairs of products are added by one instruction (pmaddwd) into 32 bits, where nothing
-   overflows: the sum is exact.
+   nearly all lost by the matrix. Pairs of products are added by one instruction (pmaddwd, or VNNI's vpdpwssd) into 32
+   bits, where nothing overflows: the sum is exact, and the same on every machine.
 
        panel j, pair k:   B[2k][16j] B[2k+1][16j]   …   B[2k][16j+15] B[2k+1][16j+15]      (32 bytes) */
 #include "parts.h"
+#include "sixteen.h"
 
-#define COLUMNS 16
-#define ROWS 6
 #define CHUNK 96
 #define CACHED 131072 /* numbers of sixteen bits that leave room for panels in the second cache */
 #define AHEAD 1024    /* bytes of a panel that are asked for before they are needed */
@@ -64,55 +63,38 @@ typedef struct {
 } Product;
 
 /* Up to eight sums, the first of them of row i and column j of C. */
-INLINE void put(const Product *p, __m256i sum, long i, long j) {
+INLINE void put(const Product *p, vec sum, long i, long j) {
     long count = p->columns - j;
-    vec found = _mm256_mul_ps(_mm256_cvtepi32_ps(sum), _mm256_set1_ps(p->worth[i]));
-    found = _mm256_mul_ps(found, load(p->b->scale + j, count));
+    vec found = _mm256_mul_ps(_mm256_mul_ps(sum, _mm256_set1_ps(p->worth[i])), load(p->b->scale + j, count));
     if (p->b->bias) found = _mm256_add_ps(found, load(p->b->bias + j, count));
     store(p->c + i * p->columns + j, activate(p->b->activation, found), count);
 }
 
-/* sum + a·b, pairs of products added. Written so because gcc, left to itself, runs out of registers. */
-INLINE __m256i add_products(__m256i sum, __m256i a, __m256i b) {
-    __m256i products;
-    __asm__("vpmaddwd %3, %2, %1\n\tvpaddd %1, %0, %0" : "+x"(sum), "=&x"(products) : "x"(a), "x"(b));
-    return sum;
-}
-
-/* A tile of C at row i and column j. `rows` is known when this is compiled, so all loops over it are unrolled. */
+/* A tile of C at row i and column j. */
 INLINE void tile(const int rows, const Product *p, long i, long j) {
-    __m256i left[ROWS], right[ROWS];
+    Sums sum[ROWS];
     const int8_t *panel = (const int8_t *)p->b->packed + j * p->pairs * 2;
-    const int32_t *a = (const int32_t *)p->a + i * p->pairs; /* pairs of sixteen bits */
-#pragma GCC unroll 6
-    for (int r = 0; r < rows; r++) left[r] = right[r] = _mm256_setzero_si256();
+    const Pair *a = (const Pair *)p->a + i * p->pairs;
+#pragma GCC unroll 12
+    for (int r = 0; r < rows; r++) sum[r] = no_sums();
     for (long k = 0; k < p->pairs; k++, panel += 2 * COLUMNS) {
         _mm_prefetch((const char *)(panel + AHEAD), _MM_HINT_T0);
-        __m256i b0 = _mm256_cvtepi8_epi16(_mm_loadu_si128((const __m128i *)panel));
-        __m256i b1 = _mm256_cvtepi8_epi16(_mm_loadu_si128((const __m128i *)(panel + COLUMNS)));
-#pragma GCC unroll 6
-        for (int r = 0; r < rows; r++) {
-            __m256i x = _mm256_set1_epi32(a[r * p->pairs + k]);
-            left[r] = add_products(left[r], x, b0);
-            right[r] = add_products(right[r], x, b1);
-        }
+        Pairs b = load_pairs(panel);
+#pragma GCC unroll 12
+        for (int r = 0; r < rows; r++) sum[r] = add_products(sum[r], a + r * p->pairs + k, b);
     }
-#pragma GCC unroll 6
+#pragma GCC unroll 12
     for (int r = 0; r < rows; r++) {
-        put(p, left[r], i + r, j);
-        if (j + WIDE < p->columns) put(p, right[r], i + r, j + WIDE);
+        Floats found = floats_of(sum[r]);
+        put(p, left_of(found), i + r, j);
+        if (j + WIDE < p->columns) put(p, right_of(found), i + r, j + WIDE);
     }
 }
 
 static void tiles(long rows, const Product *p, long i, long j) {
-    switch (rows) {
-        case 1: tile(1, p, i, j); break;
-        case 2: tile(2, p, i, j); break;
-        case 3: tile(3, p, i, j); break;
-        case 4: tile(4, p, i, j); break;
-        case 5: tile(5, p, i, j); break;
-        default: tile(6, p, i, j);
-    }
+#define TILE(count) tile(count, p, i, j)
+    FOR_EACH_COUNT(rows, TILE)
+#undef TILE
 }
 
 static void multiply_part(const Product *p, Part part) {

@@ -4,13 +4,12 @@
 
        panel j, row k:   B[k][16j] … B[k][16j + 15]
 
-   The innermost loop makes a tile of up to 6 rows and 16 columns of C in twelve registers. A panel stays in the first
+   The innermost loop makes a tile of some rows and 16 columns of C in registers (`sixteen.h`). A panel stays in the first
    cache while it meets all rows of A. Each element of C is added up in the same order, whatever rows stand beside it and
    however many threads there are: so a text gives the same numbers in any batch. */
 #include "parts.h"
+#include "sixteen.h"
 
-#define COLUMNS 16
-#define ROWS 6
 #define AHEAD 512    /* floats of a panel that are asked for before they are needed */
 #define DEPTH 256    /* so much of the inner dimension at a time: a panel of that depth has 16 KB */
 #define CHUNK 96     /* at most so many rows of A meet a panel before the next one is fetched, */
@@ -48,39 +47,29 @@ INLINE void put(const Product *p, vec sum, long i, long j, long before, long don
     store(c, sum, count);
 }
 
-/* A tile of C at row i and column j, the depth from `before` to `done`. `rows` is known when this is compiled, so all
-   loops over it are unrolled. */
+/* A tile of C at row i and column j, the depth from `before` to `done`. */
 INLINE void tile(const int rows, const Product *p, long i, long j, long before, long done) {
-    vec left[ROWS], right[ROWS];
+    Floats sum[ROWS];
     const float *panel = (const float *)p->b->packed + j * p->depth, *a = p->a + i * p->stride;
-#pragma GCC unroll 6
-    for (int r = 0; r < rows; r++) left[r] = right[r] = _mm256_setzero_ps();
+#pragma GCC unroll 12
+    for (int r = 0; r < rows; r++) sum[r] = no_floats();
     for (long k = before; k < done; k++) {
         _mm_prefetch((const char *)(panel + k * COLUMNS + AHEAD), _MM_HINT_T0);
-        vec b0 = _mm256_loadu_ps(panel + k * COLUMNS), b1 = _mm256_loadu_ps(panel + k * COLUMNS + WIDE);
-#pragma GCC unroll 6
-        for (int r = 0; r < rows; r++) {
-            vec x = _mm256_broadcast_ss(a + r * p->stride + k);
-            left[r] = _mm256_fmadd_ps(x, b0, left[r]);
-            right[r] = _mm256_fmadd_ps(x, b1, right[r]);
-        }
+        Floats b = load_floats(panel + k * COLUMNS);
+#pragma GCC unroll 12
+        for (int r = 0; r < rows; r++) sum[r] = add_product(sum[r], a + r * p->stride + k, b);
     }
-#pragma GCC unroll 6
+#pragma GCC unroll 12
     for (int r = 0; r < rows; r++) {
-        put(p, left[r], i + r, j, before, done);
-        if (j + WIDE < p->columns) put(p, right[r], i + r, j + WIDE, before, done);
+        put(p, left_of(sum[r]), i + r, j, before, done);
+        if (j + WIDE < p->columns) put(p, right_of(sum[r]), i + r, j + WIDE, before, done);
     }
 }
 
 static void tiles(long rows, const Product *p, long i, long j, long before, long done) {
-    switch (rows) {
-        case 1: tile(1, p, i, j, before, done); break;
-        case 2: tile(2, p, i, j, before, done); break;
-        case 3: tile(3, p, i, j, before, done); break;
-        case 4: tile(4, p, i, j, before, done); break;
-        case 5: tile(5, p, i, j, before, done); break;
-        default: tile(6, p, i, j, before, done);
-    }
+#define TILE(count) tile(count, p, i, j, before, done)
+    FOR_EACH_COUNT(rows, TILE)
+#undef TILE
 }
 
 static void multiply_part(const Product *p, Part part) {
