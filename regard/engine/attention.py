@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch import Tensor, nn
 
 from regard.native import kernels
-from regard.native.structures import Lengths
+from regard.native.structures import lengths_of
 from regard.transformer.attention import Heads, KeyHeads, Looking, MultiHeadAttention, Source
 from regard.transformer.cache import Kept
 from regard.transformer.mask import Causal, Everything
@@ -33,7 +33,7 @@ class QuickAttention(MultiHeadAttention):
         before = kept.extend(looking.rows, key)
         assert kept.key is not None
         assert kept.value is not None
-        new, old = lengths_of(looking, looking.rows.lengths), lengths_of(looking, before)
+        new, old = lengths_of(looking.known, looking.rows.lengths), lengths_of(looking.known, before)
         kernels.keep(kept.key, key, new, old)
         kernels.keep(kept.value, value, new, old)
         return self.output(self._with_kept(query, looking, kept))
@@ -52,7 +52,7 @@ class QuickAttention(MultiHeadAttention):
 
     def _attend(self, query: Heads, key: Tensor, value: Tensor, looking: Looking, keys: tuple[int, ...]) -> Tensor:
         bias = looking.position if isinstance(looking.position, Tensor) else None
-        asking, answering = lengths_of(looking, looking.rows.lengths), lengths_of(looking, keys)
+        asking, answering = lengths_of(looking.known, looking.rows.lengths), lengths_of(looking.known, keys)
         causal = isinstance(looking.mask, Causal)
         return kernels.attend(query, key, value, asking, answering, self.kernel.scale, causal, bias)
 
@@ -64,12 +64,3 @@ class QuickAttention(MultiHeadAttention):
 def fits(plain: nn.Module) -> bool:
     """Whether this is an attention that the compiled parts know."""
     return type(plain) is MultiHeadAttention
-
-
-def lengths_of(looking: Looking, lengths: tuple[int, ...]) -> Lengths:
-    """Lengths as C has them, made once for all blocks."""
-    key = ("lengths", lengths)
-    if key not in looking.known:
-        looking.known[key] = Lengths(lengths)
-    found: Lengths = looking.known[key]
-    return found

@@ -8,12 +8,13 @@ from typing import TypeVar
 
 from torch import Tensor, nn
 
-from regard.engine.attention import QuickAttention, lengths_of
+from regard.engine.attention import QuickAttention
 from regard.engine.compiled import CompiledDense, CompiledGated, CompiledResidual, InPanels
 from regard.engine.parts import CrossProjection, SelfProjection
 from regard.native import structures
 from regard.native.kernels import bias_strides
 from regard.native.library import library
+from regard.native.structures import lengths_of
 from regard.transformer.attention import Looking, Source
 from regard.transformer.block import Block
 from regard.transformer.cache import Kept, Remembered
@@ -124,7 +125,7 @@ def _batch(looking: Looking, source: Source | None) -> structures.Batch:
     """What the batch is, worked out once for all blocks."""
     key = ("batch", id(looking.mask))
     if key not in looking.known:
-        rows = lengths_of(looking, looking.rows.lengths)
+        rows = lengths_of(looking.known, looking.rows.lengths)
         found = structures.Batch(looking.rows.tokens, rows.count, rows.at, rows.begin_at)
         found.causal = isinstance(looking.mask, Causal)
         held: tuple[Tensor, ...] = ()
@@ -136,7 +137,7 @@ def _batch(looking: Looking, source: Source | None) -> structures.Batch:
             found.bias = held[0].data_ptr()
             found.bias_row, found.bias_head, found.bias_query = bias_strides(held[0])
         if source is not None:
-            asking = lengths_of(looking, source.asking(looking.rows).lengths)
+            asking = lengths_of(looking.known, source.asking(looking.rows).lengths)
             found.texts, found.asking, found.first_asking = asking.count, asking.at, asking.begin_at
         looking.known[key] = looking.mask, found, held  # held, so that addresses stay valid
     batch: structures.Batch = looking.known[key][1]
@@ -147,7 +148,7 @@ def _kept(kept: Kept, looking: Looking, before: tuple[int, ...] | None = None) -
     assert kept.key is not None
     assert kept.value is not None
     row, head, place, _ = kept.key.stride()
-    old = None if before is None else lengths_of(looking, before).at
+    old = None if before is None else lengths_of(looking.known, before).at
     return structures.Kept(
-        kept.key.data_ptr(), kept.value.data_ptr(), row, head, place, old, lengths_of(looking, kept.lengths).at
+        kept.key.data_ptr(), kept.value.data_ptr(), row, head, place, old, lengths_of(looking.known, kept.lengths).at
     )

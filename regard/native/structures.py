@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Sequence
 from itertools import accumulate
+from typing import Any
 
 from torch import Tensor
 
@@ -134,3 +135,12 @@ class Lengths:
         self._lengths, self._begins = kind(*lengths), kind(0, *accumulate(lengths[:-1]))
         self.count, self.longest = len(lengths), max(lengths)
         self.at, self.begin_at = ctypes.addressof(self._lengths), ctypes.addressof(self._begins)
+
+
+def lengths_of(known: dict[object, Any], lengths: tuple[int, ...]) -> Lengths:
+    """Lengths as C has them, made once for all that share what is `known` of a batch."""
+    key = ("lengths", lengths)
+    if key not in known:
+        known[key] = Lengths(lengths)
+    found: Lengths = known[key]
+    return found

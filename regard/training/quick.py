@@ -15,7 +15,7 @@ from collections.abc import Callable
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from regard.native.structures import Lengths
+from regard.native.structures import lengths_of
 from regard.native.training import LANES, add_dropped, attend, chance
 from regard.training.agreement import agreeing_cross_entropy
 from regard.training.cross_entropy import cross_entropy
@@ -64,21 +64,12 @@ class TrainingAttention(MultiHeadAttention):
             query,
             key,
             value,
-            lengths(looking, looking.rows),
-            lengths(looking, key_rows),
+            lengths_of(looking.known, looking.rows.lengths),
+            lengths_of(looking.known, key_rows.lengths),
             self.kernel.scale,
             mask is Causal,
             chance(dropped),
         )
-
-
-def lengths(looking: Looking, rows: Rows) -> Lengths:
-    """The lengths of rows as C has them, made once for all blocks."""
-    key = ("lengths", rows.lengths)
-    if key not in looking.known:
-        looking.known[key] = Lengths(rows.lengths)
-    found: Lengths = looking.known[key]
-    return found
 
 
 class TrainingResidual(Residual):
