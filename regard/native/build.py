@@ -17,8 +17,13 @@ from pathlib import Path
 
 import torch
 
-SOURCES = Path(__file__).parent / "c"
+PACKAGE = Path(__file__).parents[1]
+SOURCES = PACKAGE / "native" / "c"
 FLAGS = ("-O3", "-mavx2", "-mfma", "-fno-math-errno", "-fopenmp", "-shared", "-fPIC", "-fvisibility=hidden", "-std=c11")
+WIDE_FLAGS = ("-mavx512f", "-mavx512bw", "-mavx512vnni", "-DREGARD_WIDE")
+"""For CPUs that have all of `WIDE`: products in registers of 512 bits."""
+WIDE = frozenset({"avx512f", "avx512bw", "avx512_vnni"})
+PROCESSORS = Path("/proc/cpuinfo")
 OFF = ("0", "off", "no", "false")
 
 
@@ -38,35 +43,58 @@ def build() -> Path:
     if compiler is None:
         raise NotBuiltError("there is no C compiler: install one (gcc), and they will be built")
     sources = sorted(SOURCES.iterdir())
-    library = _folder() / f"native-{_name(compiler, sources)}.so"
+    wide = _wide()
+    library = _folder() / f"native-{_name(compiler, sources, wide)}.so"
     if not library.is_file():
-        _compile(compiler, [source for source in sources if source.suffix == ".c"], library)
+        _compile(compiler, [source for source in sources if source.suffix == ".c"], library, wide)
     return library
+
+
+def _wide() -> bool:
+    """Whether the CPU says that it has wide registers and what is done in them."""
+    try:
+        said = next((line for line in PROCESSORS.read_text().splitlines() if line.startswith("flags")), "")
+    except OSError:
+        return False
+    return set(said.split()) >= WIDE
 
 
 def _folder() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "regard"
 
 
-def _name(compiler: str, sources: list[Path]) -> str:
-    known = [torch.__version__, compiler, str(Path(compiler).stat().st_mtime_ns), *FLAGS]
+def _name(compiler: str, sources: list[Path], wide: bool) -> str:
+    known = [torch.__version__, compiler, str(Path(compiler).stat().st_mtime_ns), *FLAGS, *(WIDE_FLAGS if wide else ())]
     text = "\n".join([*known, *(source.read_text(encoding="utf-8") for source in sources)])
     return hashlib.sha256(text.encode()).hexdigest()[:20]
 
 
-def _compile(compiler: str, sources: list[Path], library: Path) -> None:
-    """Compile beside, and rename: nobody ever loads half a library."""
+def _compile(compiler: str, sources: list[Path], library: Path, wide: bool) -> None:
+    """Compile beside, and rename: nobody ever loads half a library. What is for wide registers must prove itself."""
     try:
         library.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=library.parent) as beside:
             made = Path(beside) / library.name
-            command = [compiler, *FLAGS, *map(str, sources), "-Wl,--as-needed", *_threads(), "-lm", "-o", str(made)]
-            done = subprocess.run(command, capture_output=True, text=True, check=False)
-            if done.returncode:
-                raise NotBuiltError(f"{compiler} could not compile them: {done.stderr.strip()[:500]}")
+            if not (wide and _made(compiler, (*FLAGS, *WIDE_FLAGS), sources, made) is None and _proved(made)):
+                failed = _made(compiler, FLAGS, sources, made)
+                if failed is not None:
+                    raise NotBuiltError(f"{compiler} could not compile them: {failed}")
             made.replace(library)
     except OSError as error:
         raise NotBuiltError(f"they cannot be kept in {library.parent} ({error})") from None
+
+
+def _made(compiler: str, flags: tuple[str, ...], sources: list[Path], library: Path) -> str | None:
+    """Make the library; if that fails, what the compiler says."""
+    command = [compiler, *flags, *map(str, sources), "-Wl,--as-needed", *_threads(), "-lm", "-o", str(library)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    return done.stderr.strip()[:500] if done.returncode else None
+
+
+def _proved(library: Path) -> bool:
+    """Whether the library computes what it should, in a process that may crash."""
+    command = [sys.executable, "-m", "regard.native.proof", str(library)]
+    return subprocess.run(command, capture_output=True, check=False, cwd=PACKAGE.parent).returncode == 0
 
 
 def _threads() -> list[str]:

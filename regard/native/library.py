@@ -37,16 +37,20 @@ FUNCTIONS = {
 @cache
 def _found() -> tuple[Any, str]:
     try:
-        library = ctypes.CDLL(str(build()))
+        return typed(ctypes.CDLL(str(build()))), "in use"
     except (NotBuiltError, OSError) as error:
         if "could not compile" in str(error):
             warnings.warn(f"regard's compiled parts are not used: {error}", RuntimeWarning, stacklevel=3)
         return None, str(error)
+
+
+def typed(library: ctypes.CDLL) -> ctypes.CDLL:
+    """A library whose functions know what they take and return."""
     for name, types in FUNCTIONS.items():
         function = getattr(library, name)
         function.argtypes = [TYPES[letter] for letter in types]
         function.restype = ctypes.c_long if name.endswith("_size") else None
-    return library, "in use"
+    return library
 
 
 def library() -> Any:

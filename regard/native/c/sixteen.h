@@ -8,7 +8,9 @@
 
 typedef int32_t __attribute__((may_alias)) Pair; /* two numbers of sixteen bits */
 
-#if defined(__AVX512F__) && defined(__AVX512BW__) && defined(__AVX512VNNI__)
+#ifdef REGARD_WIDE
+
+static const char WIDTH[] __attribute__((used)) = "regard: 512 bits"; /* so that a file tells what it is */
 
 #define ROWS 12 /* of a tile: as many sums as keep the multipliers busy */
 

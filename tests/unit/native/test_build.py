@@ -3,12 +3,13 @@
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import torch
 
 from regard.native import build as building
-from regard.native import library
+from regard.native import library, proof
 from regard.native.build import NotBuiltError, build
 
 
@@ -98,3 +99,68 @@ def test_two_processes_build_one_library(empty_cache):
     both = [subprocess.Popen([sys.executable, "-c", code], env=environment) for _ in range(2)]
     assert [one.wait() for one in both] == [0, 0]
     assert len(list(empty_cache.iterdir())) == 1
+
+
+EMULATED = Path(__file__).parent / "emulated.h"
+WIDE_CPU = "processor : 0\nflags : fma avx2 avx512f avx512bw avx512_vnni\n"
+
+
+@pytest.fixture
+def wide_cpu(tmp_path, monkeypatch):
+    """A CPU that says it has wide registers; compiling is quick."""
+    monkeypatch.setattr(building, "FLAGS", tuple(flag.replace("-O3", "-O0") for flag in building.FLAGS))
+    (tmp_path / "cpuinfo").write_text(WIDE_CPU)
+    monkeypatch.setattr(building, "PROCESSORS", tmp_path / "cpuinfo")
+
+
+def emulate(monkeypatch, header):
+    """What is compiled for wide registers is compiled for this CPU, which may have none."""
+    monkeypatch.setattr(building, "WIDE_FLAGS", ("-DREGARD_WIDE", "-std=gnu11", "-include", str(header)))
+
+
+def uses_wide_registers(place):
+    return b"regard: 512 bits" in place.read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("said", "wide"),
+    [
+        (WIDE_CPU, True),
+        (WIDE_CPU.replace("avx512_vnni", ""), False),
+        ("processor : 0\nnote : avx512f avx512bw avx512_vnni\n", False),
+        (None, False),
+    ],
+)
+def test_what_the_cpu_says(tmp_path, monkeypatch, said, wide):
+    if said is not None:
+        (tmp_path / "cpuinfo").write_text(said)
+    monkeypatch.setattr(building, "PROCESSORS", tmp_path / "cpuinfo")
+    assert building._wide() == wide
+
+
+@pytest.mark.skipif(not library.available(), reason="this machine has no compiled parts")
+class TestWideRegisters:
+    def test_what_is_right_is_used(self, empty_cache, wide_cpu, monkeypatch):
+        emulate(monkeypatch, EMULATED)
+        found = build()
+        assert uses_wide_registers(found)
+        assert proof.proved(str(found))
+
+    def test_what_is_wrong_is_not(self, empty_cache, wide_cpu, tmp_path, monkeypatch):
+        wrong = tmp_path / "wrong.h"
+        wrong.write_text(EMULATED.read_text().replace("b.whole[h]))", "b.whole[1 - h]))"))
+        emulate(monkeypatch, wrong)
+        found = build()
+        assert not uses_wide_registers(found)
+        assert proof.proved(str(found))
+
+    def test_what_this_cpu_lacks_is_not(self, empty_cache, wide_cpu):
+        """Compiled for wide registers in earnest. Where there are none the proof crashes; where there are, it holds."""
+        really = set(Path("/proc/cpuinfo").read_text().split()) >= building.WIDE
+        assert uses_wide_registers(build()) == really
+
+
+def test_a_compiler_that_does_not_know_them(empty_cache, wide_cpu, tmp_path, monkeypatch):
+    calls = counting(tmp_path, monkeypatch, text='case "$*" in *-mavx512f*) exit 1;; esac')
+    assert build().read_text() == "made\n"
+    assert calls() == 2

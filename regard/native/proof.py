@@ -1,0 +1,60 @@
+"""Whether a library that was just built computes what it should: `python -m regard.native.proof LIBRARY`.
+
+Products in registers of 512 bits are compiled for CPUs that say they have them. Before they are used, a process of its
+own tries them: should they crash or err there, nothing else does. It ends with 0 if all is well.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor
+
+from regard.native.library import typed
+from regard.native.structures import Matrix, pointer
+
+SIZES = ((1, 16, 2), (5, 40, 33), (12, 31, 300), (29, 7, 64), (100, 272, 515))
+"""Rows, outputs and inputs: full tiles, and tiles that end early in each direction."""
+NEAR = 1e-4
+"""Of the largest number: far more than rounding to twelve bits, far less than a mistake."""
+
+
+def proved(place: str) -> bool:
+    """Whether all products of the library are right."""
+    library = typed(ctypes.CDLL(place))
+    with torch.random.fork_rng():
+        torch.manual_seed(1)
+        return all(_near(*pair) for size in SIZES for pair in _products(library, *size))
+
+
+def _products(library: ctypes.CDLL, rows: int, outputs: int, inputs: int) -> Iterator[tuple[Tensor, Tensor]]:
+    """What the library says, and what is right: in floats, then in bytes."""
+    x = torch.randn(rows, inputs)
+    weight = torch.randn(outputs, inputs)
+    packed = torch.empty(library.packed_size(outputs, inputs))
+    library.pack(outputs, inputs, weight.data_ptr(), inputs, packed.data_ptr())
+    yield _product(library, x, Matrix(outputs, inputs, packed.data_ptr())), x @ weight.T
+    levels = torch.randint(-127, 128, (outputs, inputs), dtype=torch.int8)
+    scale = torch.rand(outputs) + 0.5
+    packed = torch.empty(library.packed_bytes_size(outputs, inputs), dtype=torch.int8)
+    library.pack_bytes(outputs, inputs, levels.data_ptr(), packed.data_ptr())
+    matrix = Matrix(outputs, inputs, packed.data_ptr(), pointer(scale))
+    whole = torch.randint(-4095, 4096, (rows, inputs)).index_fill_(1, torch.tensor(0), 4095).float()
+    yield _product(library, whole, matrix), whole @ (levels * scale[:, None]).T
+
+
+def _product(library: ctypes.CDLL, x: Tensor, matrix: Matrix) -> Tensor:
+    found = torch.empty(x.shape[0], matrix.outputs)
+    library.apply(ctypes.addressof(matrix), x.shape[0], x.data_ptr(), x.stride(0), found.data_ptr())
+    return found
+
+
+def _near(found: Tensor, right: Tensor) -> bool:
+    return bool((found - right).abs().max() <= NEAR * right.abs().max())
+
+
+if __name__ == "__main__":
+    sys.exit(not proved(sys.argv[1]))

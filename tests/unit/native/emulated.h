@@ -1,0 +1,36 @@
+/* Registers of 512 bits on a CPU that has none: what `sixteen.h` uses of them, as two registers of 256. */
+#include <immintrin.h>
+
+typedef union {
+    __m256 floats[2];
+    __m256i whole[2];
+} Wide;
+
+#define __m512 Wide
+#define __m512i Wide
+#define BOTH(field, ...) ((Wide){.field = {({ const int h = 0; __VA_ARGS__; }), ({ const int h = 1; __VA_ARGS__; })}})
+
+#define _mm512_setzero_ps() BOTH(floats, (void)h, _mm256_setzero_ps())
+#define _mm512_loadu_ps(x) BOTH(floats, _mm256_loadu_ps((x) + 8 * h))
+#define _mm512_set1_ps(x) BOTH(floats, (void)h, _mm256_set1_ps(x))
+#define _mm512_castps512_ps256(x) ((x).floats[0])
+#define _mm512_castps_pd(x) (x)
+#define _mm512_extractf64x4_pd(x, i) _mm256_castps_pd((x).floats[i])
+#define _mm512_setzero_si512() BOTH(whole, (void)h, _mm256_setzero_si256())
+#define _mm512_set1_epi32(x) BOTH(whole, (void)h, _mm256_set1_epi32(x))
+
+static inline Wide emulated_fmadd_ps(Wide a, Wide b, Wide c) {
+    return BOTH(floats, _mm256_fmadd_ps(a.floats[h], b.floats[h], c.floats[h]));
+}
+static inline Wide emulated_cvtepi32_ps(Wide x) { return BOTH(floats, _mm256_cvtepi32_ps(x.whole[h])); }
+static inline Wide emulated_cvtepi8_epi16(__m256i x) {
+    return (Wide){.whole = {_mm256_cvtepi8_epi16(_mm256_castsi256_si128(x)),
+                            _mm256_cvtepi8_epi16(_mm256_extracti128_si256(x, 1))}};
+}
+static inline Wide emulated_dpwssd_epi32(Wide sum, Wide a, Wide b) {
+    return BOTH(whole, _mm256_add_epi32(sum.whole[h], _mm256_madd_epi16(a.whole[h], b.whole[h])));
+}
+#define _mm512_fmadd_ps emulated_fmadd_ps
+#define _mm512_cvtepi32_ps emulated_cvtepi32_ps
+#define _mm512_cvtepi8_epi16 emulated_cvtepi8_epi16
+#define _mm512_dpwssd_epi32 emulated_dpwssd_epi32
