@@ -3,13 +3,14 @@
     REGARD_DATA=… python benchmarks/translate_file.py MODEL      # Multi30k's test_2016_flickr, English to German
     python benchmarks/translate_file.py MODEL --file texts.en --reference texts.de --greedy
 
-MODEL is a folder that `regard train` made in the layout of Marian (families "transformer" and "marian"). Every side is
-a process of its own that reads the tokenizer and the model, translates the file and writes the lines: for us it is the
-command `regard translate`, for the others the short scripts below. Sides take turns, the best of the rounds counts. The
-others are tried with 16, 32 and 64 sentences at once, sorted by length, and go on with what is quickest for them.
-CTranslate2 runs without torch, which it does not need, and twice: with the products of matrices that it chooses itself
-(oneDNN's on AMD's CPUs) and with Intel's (CT2_USE_MKL=1), with which its int8 has been seen to translate much better
-on a CPU without VNNI; ratios are to the quicker. Converting a model, which is done once, is not counted.
+MODEL is a folder that `regard train` made in the layout of Marian or of mBART (families "transformer", "marian" and
+"mbart"). Every side is a process of its own that reads the tokenizer and the model, translates the file and writes the
+lines: for us it is the command `regard translate`, for the others the short scripts below. Sides take turns, the best
+of the rounds counts. The others are tried with 16, 32 and 64 sentences at once, sorted by length, and go on with
+what is quickest for them. CTranslate2 runs without torch, which it does not need, and twice: with the products of
+matrices that it chooses itself (oneDNN's on AMD's CPUs) and with Intel's (CT2_USE_MKL=1), with which its int8 has been
+seen to translate much better on a CPU without VNNI; ratios are to the quicker. Converting a model, which is done once,
+is not counted.
 
 Then one sentence: the time from the start of the process to its translation, and that of `import torch`. Memory is the
 most that a process ever held, and above that of one that only imports the same libraries.
@@ -52,7 +53,7 @@ def transformers_side(folder, file, beams, at_once):
     transformers.utils.logging.disable_progress_bar()
     transformers.logging.set_verbosity_error()
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
-    model = transformers.MarianMTModel.from_pretrained(folder).eval()
+    model = transformers.AutoModelForSeq2SeqLM.from_pretrained(folder).eval()
     texts = Path(file).read_text(encoding="utf-8").splitlines()
     written = [""] * len(texts)
     order = sorted(range(len(texts)), key=lambda n: len(texts[n]))
@@ -100,9 +101,10 @@ def convert(folder, target, quantization):
 
     transformers.utils.logging.disable_progress_bar()
     transformers.logging.set_verbosity_error()
-    model = transformers.MarianMTModel.from_pretrained(folder)
+    model = transformers.AutoModelForSeq2SeqLM.from_pretrained(folder)
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
-    model.config.normalize_before = model.config.normalize_embedding = False
+    if model.config.model_type == "marian":
+        model.config.normalize_before = model.config.normalize_embedding = False
     model.config.decoder_start_token_id = model.generation_config.decoder_start_token_id
     loader = BartLoader()
     spec = loader.get_model_spec(model)
