@@ -1,6 +1,8 @@
 /* A block of a stack in one call: what `transformer/block.py` says, for vectors that stand side by side. */
 #include "parts.h"
 
+#define AT_A_TIME 384 /* tokens: a multiple of the rows of any tile */
+
 enum Order { POST, PRE, BOTH };
 
 typedef struct {
@@ -143,10 +145,12 @@ static void feedforward(const Feedforward *part, const Block *block, long tokens
     after(&part->residual, block, tokens, x, said);
 }
 
-/* The vectors of a batch, passed through the block, in their places. */
+/* The vectors of a batch, passed through the block, in their places. The feed-forward layer, which knows no neighbours,
+   takes some of them at a time: what it works with, several times as large as they are, stays small and in the caches. */
 PUBLIC void run_block(const Block *block, const Batch *b, float *x) {
     float *said = scratch(SAID, b->tokens * block->model * sizeof(float));
     attention(&block->own, block, b, x, said, ask_own);
     if (block->across.project.packed) attention(&block->across, block, b, x, said, ask_source);
-    feedforward(&block->feedforward, block, b->tokens, x, said);
+    for (long begin = 0; begin < b->tokens; begin += AT_A_TIME)
+        feedforward(&block->feedforward, block, at_most(AT_A_TIME, b->tokens - begin), x + begin * block->model, said);
 }

@@ -15,9 +15,11 @@ from regard.engine import Precision, prepare, quality
 from regard.engine.network import matrices
 from regard.engine.quality import Loss, Probe, measure
 from regard.families.registry import FAMILIES
+from regard.families.transformer import transformer_2017
 from regard.generation import Beam, Given, Settings, generate
 from regard.tasks import probes
 from regard.transformer import build
+from regard.transformer.rows import Rows
 
 
 def single(kind, seed=0):
@@ -33,6 +35,20 @@ def test_the_network_itself_stays_as_it_is(precision):
     prepare(plain, precision)
     assert all(torch.equal(before[name], value) and value.requires_grad for name, value in plain.named_parameters())
     assert [type(part) for part in plain.modules()] == parts
+
+
+@pytest.mark.parametrize("precision", list(Precision))
+@torch.inference_mode()
+def test_more_tokens_than_are_taken_at_a_time(precision):
+    """A feed-forward layer takes some hundreds at a time (AT_A_TIME in block.c): no row feels where they are parted."""
+    plain = made(transformer_2017(vocabulary=50, layers=(2, 1), model_dim=16, heads=2, inner_dim=32), 0).float().eval()
+    quick, lengths = prepare(plain, precision), (200, 383, 1, 411)
+    tokens = torch.randint(50, (sum(lengths),), generator=torch.Generator().manual_seed(0))
+    together = quick.encode(tokens, rows=Rows.of(lengths)).hidden
+    alone = [quick.encode(row, rows=Rows.of([len(row)])).hidden for row in tokens.split(lengths)]
+    assert torch.equal(together, torch.cat(alone))
+    if precision is Precision.FP32:
+        torch.testing.assert_close(together, plain.encode(tokens, rows=Rows.of(lengths)).hidden, rtol=0, atol=1e-5)
 
 
 def test_what_is_not_replaced_is_shared():
