@@ -16,7 +16,7 @@ from regard.engine.network import matrices
 from regard.engine.quality import Loss, Probe, measure
 from regard.families.registry import FAMILIES
 from regard.families.transformer import transformer_2017
-from regard.generation import Beam, Given, Settings, generate
+from regard.generation import Beam, Given, Settings, generate, reading
 from regard.tasks import probes
 from regard.transformer import build
 from regard.transformer.rows import Rows
@@ -104,6 +104,65 @@ def test_every_kind_writes_prepared(kind, precision):
     found = next(generate(prepare(plain, precision), [given], settings))
     close = 1e-4 if precision is Precision.FP32 else 0.3
     assert found.hypotheses[0].score == pytest.approx(own.hypotheses[0].score, abs=close)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@torch.inference_mode()
+def test_every_step_of_writing_prepared(kind):
+    """Token by token, while rows are copied, change places, leave and come: the scores of the plain network."""
+    plain = single(kind)
+    both = [Writing(network, kind) for network in (plain, prepare(plain))]
+
+    def read(*rows):
+        expected, found = (writing.reading.read(rows) for writing in both)
+        torch.testing.assert_close(found, expected, rtol=0, atol=2e-5)
+
+    read([3, 4, 5], [6], [7, 8])
+    for writing in both:
+        writing.reading.spread(2)
+    read([3], [4], [5], [6], [7], [8])
+    for writing in both:
+        writing.reading.keep([1, 1, 5, 4])
+    read([9], [10], [11], [12])
+    for writing in both:
+        writing.enter([[3, 4], [5, 6, 7, 8]])
+    for token in range(3, 20):  # until caches have to grow
+        read(*([(token + row) % 23] for row in range(8)))
+
+
+class Writing:
+    """What a network reads of three texts, and of two more that come later."""
+
+    def __init__(self, network, kind):
+        self.network, self.kind = network, kind
+        self.reading = self._begin([[5, 6, 7], [8], [9, 10, 11, 12, 13]])
+
+    def _begin(self, sources):
+        return reading.begin(self.network, sources if translates(self.kind) else None)
+
+    def enter(self, prompts):
+        new = self._begin([[5, 6], [7, 8, 9]])
+        new.read(prompts)
+        new.spread(2)
+        self.reading.add(new)
+
+
+@pytest.mark.parametrize("precision", list(Precision))
+@torch.inference_mode()
+def test_threads_change_no_bit(precision):
+    """So large that all of them are woken."""
+    design = transformer_2017(vocabulary=3000, layers=(1, 1), model_dim=64, heads=4, inner_dim=128)
+    network, before = prepare(made(design, 0).float(), precision), torch.get_num_threads()
+    source, target = (torch.arange(count) % 3000 for count in (300, 250))
+    rows = {"rows": Rows.of([100, 200]), "target_rows": Rows.of([50, 200])}
+    found = []
+    try:
+        for threads in (1, 2, 3):
+            torch.set_num_threads(threads)
+            found.append(network(source, target, **rows).logits)
+    finally:
+        torch.set_num_threads(before)
+    assert all(torch.equal(found[0], other) for other in found)
 
 
 @pytest.mark.parametrize(
