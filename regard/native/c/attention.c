@@ -6,7 +6,16 @@
 #include "parts.h"
 
 #define FEW 12   /* below so many queries it does not pay to turn the keys round */
-#define AT_ONCE 4 /* queries that meet a value when it is fetched */
+#define AT_ONCE 4 /* queries that meet a key or a value when it is fetched */
+
+/* A call with a number of queries that is known when it is compiled. */
+#define FOR_SOME(queries, call)     \
+    switch (queries) {              \
+        case 1: call(1); break;     \
+        case 2: call(2); break;     \
+        case 3: call(3); break;     \
+        default: call(AT_ONCE);     \
+    }
 
 /* The score of a query with each key: a product and a sum across the register. */
 static void scores_of_few(const Attention *a, const float *query, const float *key, long keys, float *scores) {
@@ -18,24 +27,31 @@ static void scores_of_few(const Attention *a, const float *query, const float *k
     }
 }
 
-/* The same for keys that are turned round: `turned[d * room + j]`, `room` a multiple of 8. */
-static void scores_of_many(const Attention *a, const float *query, const float *turned, long room, float *scores) {
-    vec by = _mm256_set1_ps(a->scale);
-    for (long j = 0; j < room; j += 4 * WIDE) {
-        vec sum[4] = {_mm256_setzero_ps(), _mm256_setzero_ps(), _mm256_setzero_ps(), _mm256_setzero_ps()};
-        long vectors = at_most(4, (room - j) / WIDE);
-        if (vectors == 4)
-            for (long d = 0; d < a->dim; d++)
-                for (int v = 0; v < 4; v++)
-                    sum[v] = _mm256_fmadd_ps(_mm256_broadcast_ss(query + d),
-                                             _mm256_loadu_ps(turned + d * room + j + v * WIDE), sum[v]);
-        else
-            for (long v = 0; v < vectors; v++)
-                for (long d = 0; d < a->dim; d++)
-                    sum[v] = _mm256_fmadd_ps(_mm256_broadcast_ss(query + d),
-                                             _mm256_loadu_ps(turned + d * room + j + v * WIDE), sum[v]);
-        for (long v = 0; v < vectors; v++) _mm256_storeu_ps(scores + j + v * WIDE, _mm256_mul_ps(sum[v], by));
+/* The same for some queries at once and so many registers of keys, which are turned round: `turned[d * room + j]`. */
+INLINE void score(const int queries, const int vectors, const Attention *a, const float *query, const float *turned,
+                  long room, float *scores) {
+    vec sum[AT_ONCE][2], by = _mm256_set1_ps(a->scale);
+#pragma GCC unroll 4
+    for (int q = 0; q < queries; q++) sum[q][0] = sum[q][1] = _mm256_setzero_ps();
+    for (long d = 0; d < a->dim; d++, turned += room) {
+        vec left = _mm256_loadu_ps(turned), right = vectors > 1 ? _mm256_loadu_ps(turned + WIDE) : left;
+#pragma GCC unroll 4
+        for (int q = 0; q < queries; q++) {
+            vec x = _mm256_broadcast_ss(query + q * a->query_stride + d);
+            sum[q][0] = _mm256_fmadd_ps(x, left, sum[q][0]);
+            if (vectors > 1) sum[q][1] = _mm256_fmadd_ps(x, right, sum[q][1]);
+        }
     }
+#pragma GCC unroll 4
+    for (int q = 0; q < queries; q++)
+        for (int v = 0; v < vectors; v++) _mm256_storeu_ps(scores + q * room + v * WIDE, _mm256_mul_ps(sum[q][v], by));
+}
+
+INLINE void scores_of_many(const int queries, const Attention *a, const float *query, const float *turned, long room,
+                           float *scores) {
+    long j = 0;
+    for (; j + 2 * WIDE <= room; j += 2 * WIDE) score(queries, 2, a, query, turned + j, room, scores + j);
+    if (j < room) score(queries, 1, a, query, turned + j, room, scores + j);
 }
 
 static void turn(const Attention *a, const float *key, long keys, long room, float *turned) {
@@ -101,24 +117,20 @@ static void attend_one(const Attention *a, long row, long head) {
     float *turned = queries < FEW ? NULL : scratch(TURNED, a->dim * room * sizeof(float));
     if (turned) turn(a, key, keys, room, turned);
     for (long q0 = 0; q0 < queries; q0 += AT_ONCE) {
-        long some = at_most(AT_ONCE, queries - q0);
+        long some = at_most(AT_ONCE, queries - q0), at = a->first_query[row] + q0;
+        const float *query = a->query + at * a->query_stride + head * a->dim;
+#define SCORES(count) scores_of_many(count, a, query, turned, room, weights)
+        if (turned)
+            FOR_SOME(some, SCORES)
+        else
+            for (long q = 0; q < some; q++)
+                scores_of_few(a, query + q * a->query_stride, key, keys, weights + q * room);
         for (long q = q0; q < q0 + some; q++) {
-            const float *query = a->query + (a->first_query[row] + q) * a->query_stride + head * a->dim;
-            float *scores = weights + (q - q0) * room;
-            if (turned)
-                scores_of_many(a, query, turned, room, scores);
-            else
-                scores_of_few(a, query, key, keys, scores);
             const float *bias = a->bias ? a->bias + row * a->bias_row + head * a->bias_head + q * a->bias_query : NULL;
-            soften(scores, a->causal ? keys - queries + q + 1 : keys, room, bias);
+            soften(weights + (q - q0) * room, a->causal ? keys - queries + q + 1 : keys, room, bias);
         }
-        float *answer = a->answer + ((a->first_query[row] + q0) * a->heads + head) * a->dim;
-        switch (some) {
-            case 1: mean(1, a, weights, room, value, keys, answer); break;
-            case 2: mean(2, a, weights, room, value, keys, answer); break;
-            case 3: mean(3, a, weights, room, value, keys, answer); break;
-            default: mean(4, a, weights, room, value, keys, answer);
-        }
+#define MEAN(count) mean(count, a, weights, room, value, keys, a->answer + (at * a->heads + head) * a->dim)
+        FOR_SOME(some, MEAN)
     }
 }
 
