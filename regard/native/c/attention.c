@@ -5,8 +5,9 @@
    if `causal`, each one before it sees one key less. */
 #include "parts.h"
 
-#define FEW 12   /* below so many queries it does not pay to turn the keys round */
-#define AT_ONCE 4 /* queries that meet a key or a value when it is fetched */
+#define FEW 12       /* below so many queries it does not pay to turn the keys round */
+#define AT_ONCE 4    /* queries that meet a key or a value when it is fetched */
+#define ASKED_FOR 64 /* vectors at most, which the first cache has room for */
 
 /* A call with a number of queries that is known when it is compiled. */
 #define FOR_SOME(queries, call)     \
@@ -81,31 +82,43 @@ static void soften(float *scores, long keys, long room, const float *bias) {
         _mm256_storeu_ps(scores + j, j < keys ? _mm256_mul_ps(_mm256_loadu_ps(scores + j), whole) : _mm256_setzero_ps());
 }
 
-/* The mean of the values, for some queries at once. */
-INLINE void mean(const int queries, const Attention *a, const float *weights, long room, const float *value, long keys,
-                 float *answer) {
-    for (long d = 0; d < a->dim; d += 2 * WIDE) {
-        long count = a->dim - d;
-        vec left[AT_ONCE], right[AT_ONCE];
+/* Two registers of the mean of the values, for some queries at once; `count` numbers of them are there. */
+INLINE void mean_part(const int queries, const int full, const Attention *a, const float *weights, long room,
+                      const float *value, long keys, float *answer, long count) {
+    vec left[AT_ONCE], right[AT_ONCE];
 #pragma GCC unroll 4
-        for (int q = 0; q < queries; q++) left[q] = right[q] = _mm256_setzero_ps();
-        for (long j = 0; j < keys; j++) {
-            const float *v = value + j * a->key_stride + d;
-            vec v0 = load(v, count), v1 = count > WIDE ? load(v + WIDE, count - WIDE) : v0;
-#pragma GCC unroll 4
-            for (int q = 0; q < queries; q++) {
-                vec w = _mm256_broadcast_ss(weights + q * room + j);
-                left[q] = _mm256_fmadd_ps(w, v0, left[q]);
-                right[q] = _mm256_fmadd_ps(w, v1, right[q]);
-            }
-        }
+    for (int q = 0; q < queries; q++) left[q] = right[q] = _mm256_setzero_ps();
+    for (long j = 0; j < keys; j++, value += a->key_stride) {
+        vec v0 = full ? _mm256_loadu_ps(value) : load(value, count);
+        vec v1 = full ? _mm256_loadu_ps(value + WIDE) : count > WIDE ? load(value + WIDE, count - WIDE) : v0;
 #pragma GCC unroll 4
         for (int q = 0; q < queries; q++) {
-            float *to = answer + q * a->heads * a->dim + d;
-            store(to, left[q], count);
-            if (count > WIDE) store(to + WIDE, right[q], count - WIDE);
+            vec w = _mm256_broadcast_ss(weights + q * room + j);
+            left[q] = _mm256_fmadd_ps(w, v0, left[q]);
+            right[q] = _mm256_fmadd_ps(w, v1, right[q]);
         }
     }
+#pragma GCC unroll 4
+    for (int q = 0; q < queries; q++) {
+        float *to = answer + q * a->heads * a->dim;
+        store(to, left[q], count);
+        if (count > WIDE) store(to + WIDE, right[q], count - WIDE);
+    }
+}
+
+INLINE void mean(const int queries, const Attention *a, const float *weights, long room, const float *value, long keys,
+                 float *answer) {
+    long d = 0;
+    for (; d + 2 * WIDE <= a->dim; d += 2 * WIDE)
+        mean_part(queries, 1, a, weights, room, value + d, keys, answer + d, 2 * WIDE);
+    if (d < a->dim) mean_part(queries, 0, a, weights, room, value + d, keys, answer + d, a->dim - d);
+}
+
+/* Ask for vectors of a head before they are needed: they stand apart, and nothing else foresees where. */
+static void ask_for(const Attention *a, const float *x, long count, long stride) {
+    for (long j = 0; j < at_most(count, ASKED_FOR); j++)
+        for (long d = 0; d < a->dim; d += 64 / sizeof(float))
+            _mm_prefetch((const char *)(x + j * stride + d), _MM_HINT_T0);
 }
 
 static void attend_one(const Attention *a, long row, long head) {
@@ -115,6 +128,8 @@ static void attend_one(const Attention *a, long row, long head) {
     const float *key = a->key + begin, *value = a->value + begin;
     float *weights = scratch(WEIGHTS, AT_ONCE * room * sizeof(float));
     float *turned = queries < FEW ? NULL : scratch(TURNED, a->dim * room * sizeof(float));
+    ask_for(a, value, keys, a->key_stride);
+    ask_for(a, a->query + a->first_query[row] * a->query_stride + head * a->dim, queries, a->query_stride);
     if (turned) turn(a, key, keys, room, turned);
     for (long q0 = 0; q0 < queries; q0 += AT_ONCE) {
         long some = at_most(AT_ONCE, queries - q0), at = a->first_query[row] + q0;
