@@ -94,7 +94,7 @@ def convert(folder, target, quantization):
 
     Its own way of reading Marian expects the published models: padding as the last token, whose vector is cut off,
     and a target that begins with a vector of zeros. Ours have padding first and a start token with a vector that is
-    learnt, so the loader of BART, on which it builds, is told what Marian has not.
+    learnt, so the loader of BART, on which it builds, is told what Marian has not and mBART has.
     """
     import transformers
     from ctranslate2.converters.transformers import BartLoader
@@ -103,8 +103,7 @@ def convert(folder, target, quantization):
     transformers.logging.set_verbosity_error()
     model = transformers.AutoModelForSeq2SeqLM.from_pretrained(folder)
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
-    if model.config.model_type == "marian":
-        model.config.normalize_before = model.config.normalize_embedding = False
+    model.config.normalize_before = model.config.normalize_embedding = model.config.model_type == "mbart"
     model.config.decoder_start_token_id = model.generation_config.decoder_start_token_id
     loader = BartLoader()
     spec = loader.get_model_spec(model)

@@ -111,7 +111,7 @@ def _examine(model: Model) -> None:
         ("ways of writing that it has never seen", dates.UNSEEN),
     ):
         texts, isos = zip(*dates.pairs(days, ways, seed=7), strict=True)
-        read = [written.text for written in model.translator(Wish(rows=128)).translate(texts)]
+        read = [written.text for written in model.translator(Wish()).translate(texts)]
         right = sum(one == other for one, other in zip(read, isos, strict=True))
         sys.stdout.write(f"{what}: {right / len(isos):.3f} of {len(isos):,} read exactly right\n")
         wrong = [(text, said) for text, said, iso in zip(texts, read, isos, strict=True) if said != iso]

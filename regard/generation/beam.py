@@ -11,9 +11,10 @@ A text is finished when what is put aside cannot be (or is not expected to be) b
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from typing import NamedTuple
 
 import torch
 
@@ -79,11 +80,10 @@ class Beam:
         parents = (places // values.shape[1]).tolist()
         for state, *columns in zip(states, winners.tolist(), parents, *pick, strict=True):
             assert isinstance(state, Beams)
-            state.advance([Candidate(*line) for line in zip(*columns, strict=True)], terms.stop)
+            state.advance(map(Candidate._make, zip(*columns, strict=True)), terms.stop)
 
 
-@dataclass(frozen=True, slots=True)
-class Candidate:
+class Candidate(NamedTuple):
     """A row and a token to continue it with."""
 
     total: float
@@ -115,7 +115,7 @@ class Beams:
             shared += 1
         return texts[0][:shared]
 
-    def advance(self, candidates: Sequence[Candidate], stop: Stop) -> None:
+    def advance(self, candidates: Iterable[Candidate], stop: Stop) -> None:
         """Continue with the best candidates that are alive; put aside those that end, if they are among the best."""
         size, live = self.search.size, list[tuple[int, Row]]()
         for rank, found in enumerate(candidates):

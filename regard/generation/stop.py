@@ -89,6 +89,9 @@ def first(conditions: Sequence[Stop]) -> Stop:
     """The first of these conditions that holds."""
 
     def stop(row: Row) -> Stopped | None:
-        return next((reason for condition in conditions if (reason := condition(row)) is not None), None)
+        for condition in conditions:  # a loop in many words: it is asked of each row at each step
+            if (reason := condition(row)) is not None:
+                return reason
+        return None
 
     return stop

@@ -168,6 +168,6 @@ def _translated(trained: Trained, pairs: Sequence[Pair]) -> list[str]:
     """
     usual = habits.read(None, trained.tokenizer)
     longest = max(map(len, trained.tokenizer.target.ids_of([pair.target for pair in pairs])), default=0)
-    wish = Wish(beam=1, rows=64, limit=longest + SPARE)
+    wish = Wish(beam=1, limit=longest + SPARE)
     translator = Translator(trained.network, trained.tokenizer, replace(usual, start=trained.start), wish)
     return [written.text for written in translator.translate(pair.source for pair in pairs)]

@@ -22,7 +22,12 @@ from regard.tasks.languages import way
 from regard.tasks.sentences import pieces
 from regard.tasks.written import EMPTY, Reader, Unfolding, Written, joined
 from regard.text.tokenizer import Encoded, Tokenizer
+from regard.transformer import config
 from regard.transformer.network import DecoderOnly, EncoderDecoder
+
+WIDTHS, FEWEST, MOST = 32768, 16, 256
+"""Rows of a narrow network are cheap, and many are needed before its matrices are what takes the time: so many rows are
+written at once that they hold some 32,768 numbers a token, but no fewer than 16 and no more than 256."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,8 +48,8 @@ class Wish:
     alignment: bool = False
     shortlist: Shortlist | None = None
     """Score only the tokens that go with those of the source: faster, and not quite the same."""
-    rows: int = 16
-    """How many rows are written at once."""
+    rows: int | None = None
+    """How many rows are written at once; a beam needs as many as it is wide. Left out: as many as suit the network."""
 
 
 @dataclass(frozen=True)
@@ -88,7 +93,9 @@ class Translator:
             too_long=TooLong.CUT,
             watch=[self.watched] if self.watched else [],
         )
-        self.at_once = AtOnce(rows=max(wish.rows, self.settings.search.size))
+        assert isinstance(network.config, config.EncoderDecoder)
+        rows = wish.rows or max(FEWEST, min(MOST, WIDTHS // network.config.model_dim))
+        self.at_once = AtOnce(rows=max(rows, self.settings.search.size))
 
     def _begin(self, text: str, habits: Habits) -> None:
         """What every target begins with: the start token, and behind it the text that somebody wants there."""

@@ -106,9 +106,9 @@ class Kept:
         if moves.to is None:
             self.key, self.value = self.key[moves.rows], self.value[moves.rows]
         elif len(moves.to):
-            filled = self.longest
             for kept in (self.key, self.value):
-                kept[moves.to, :, :filled] = kept[moves.rows, :, :filled]
+                filled = kept[:, :, : self.longest]
+                filled.index_copy_(0, moves.to, filled.index_select(0, moves.rows))
 
     def add(self, other: Kept) -> None:
         """Put the rows of another cache behind these."""
