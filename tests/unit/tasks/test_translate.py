@@ -6,8 +6,10 @@ from hypothesis import strategies as st
 from unit.tasks import models, vocabularies
 from unit.tasks.models import said
 
-from regard.tasks.translate import Wish
+from regard.families.transformer import transformer_2017
+from regard.tasks.translate import Translator, Wish
 from regard.tasks.written import EMPTY
+from regard.transformer.network import empty
 
 SENTENCES = vocabularies.sentences(40, seed=11)
 LONG = " ".join(SENTENCES[:12])
@@ -32,6 +34,23 @@ def alone(model, text, **asked):
 def known(model):
     """What some lines give alone."""
     return {line: said(alone(model, line, limit=6)) for line in SENTENCES[:3]}
+
+
+@pytest.mark.parametrize(
+    ("width", "asked", "rows"),
+    [
+        (16, Wish(), 256),
+        (128, Wish(), 256),
+        (512, Wish(beam=4), 64),
+        (4096, Wish(), 16),
+        (4096, Wish(beam=20), 20),
+        (128, Wish(rows=8), 8),
+        (128, Wish(rows=2, beam=4), 4),
+    ],
+)
+def test_narrow_networks_write_more_rows_at_once(model, width, asked, rows):
+    network = empty(transformer_2017(vocabulary=30, layers=(1, 1), model_dim=width, heads=1, inner_dim=8))
+    assert Translator(network, model.tokenizer, model.habits, asked).at_once.rows == rows
 
 
 @settings(max_examples=12, deadline=None)
