@@ -131,11 +131,11 @@ class Kept:
 
 
 def _roomy(kept: Tensor | None, new: Tensor, rows: int, needed: int) -> Tensor:
-    """What is kept, with so many places; more than are needed, where it has to grow."""
+    """What is kept, with so many places. Where it has to grow, it gets more, and loses the lines of rows that left."""
     if kept is None:
         return new.new_zeros(rows, new.shape[1], needed, new.shape[2])
     if kept.shape[2] < needed:
-        return _with_room(kept, len(kept), max(needed, kept.shape[2] + kept.shape[2] // 2 + 16))
+        return _with_room(kept[:rows], rows, max(needed, kept.shape[2] + kept.shape[2] // 2 + 16))
     return kept
 
 

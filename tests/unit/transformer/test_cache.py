@@ -261,6 +261,19 @@ def test_what_is_kept_is_what_was_given_row_by_row():
         assert torch.equal(value[0].transpose(0, 1), torch.cat(values))
 
 
+def test_when_it_grows_it_no_longer_holds_what_left():
+    """One text that goes on and on, after all others are finished, needs room for itself alone."""
+    cache = made(decoder_only("learned", WORDS, layers=1)).new_cache()
+    kept = cache.own[0]
+    kept.append(numbers(5, 2, 4), numbers(5, 2, 4, seed=1), Rows.of([1, 2, 1, 1]))
+    cache.reorder([1])
+    before = kept.key[0, :, :2].clone()
+    kept.append(numbers(1, 2, 4, seed=2), numbers(1, 2, 4, seed=3), Rows.of([1]))
+    assert len(kept.key) == len(kept.value) == 1
+    assert torch.equal(kept.key[0, :, :2], before)
+    assert torch.equal(kept.key[0, :, 2], numbers(1, 2, 4, seed=2)[0])
+
+
 def test_a_new_cache_has_a_place_for_every_layer_and_no_rows():
     cache = shared(encoder_decoder()).new_cache()
     assert (len(cache.own), len(cache.source), cache.lengths) == (3, 3, ())
