@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import warnings
+from collections.abc import Iterable
 from functools import cache
 from typing import Any
 
@@ -44,11 +45,11 @@ def _found() -> tuple[Any, str]:
         return None, str(error)
 
 
-def typed(library: ctypes.CDLL) -> ctypes.CDLL:
+def typed(library: ctypes.CDLL, names: Iterable[str] = FUNCTIONS) -> ctypes.CDLL:
     """A library whose functions know what they take and return."""
-    for name, types in FUNCTIONS.items():
+    for name in names:
         function = getattr(library, name)
-        function.argtypes = [TYPES[letter] for letter in types]
+        function.argtypes = [TYPES[letter] for letter in FUNCTIONS[name]]
         function.restype = ctypes.c_long if name.endswith("_size") else None
     return library
 

@@ -16,6 +16,7 @@ from torch import Tensor
 from regard.native.library import typed
 from regard.native.structures import Matrix, pointer
 
+USED = ("packed_size", "pack", "packed_bytes_size", "pack_bytes", "apply")
 SIZES = ((1, 16, 2), (5, 40, 33), (12, 31, 300), (29, 7, 64), (100, 272, 515))
 """Rows, outputs and inputs: full tiles, and tiles that end early in each direction."""
 NEAR = 1e-4
@@ -24,7 +25,7 @@ NEAR = 1e-4
 
 def proved(place: str) -> bool:
     """Whether all products of the library are right."""
-    library = typed(ctypes.CDLL(place))
+    library = typed(ctypes.CDLL(place), USED)
     with torch.random.fork_rng():
         torch.manual_seed(1)
         return all(_near(*pair) for size in SIZES for pair in _products(library, *size))
