@@ -20,7 +20,7 @@ USED = ("packed_size", "pack", "packed_bytes_size", "pack_bytes", "apply")
 SIZES = ((1, 16, 2), (5, 40, 33), (12, 31, 300), (29, 7, 64), (100, 272, 515))
 """Rows, outputs and inputs: full tiles, and tiles that end early in each direction."""
 NEAR = 1e-4
-"""Of the largest number: far more than rounding to twelve bits, far less than a mistake."""
+"""Of the largest number: far more than float32 rounds away, far less than a mistake."""
 
 
 def proved(place: str) -> bool:
