@@ -2,6 +2,7 @@
 
     REGARD_DATA=path/to/data python benchmarks/train_characters.py
     REGARD_DATA=path/to/data python benchmarks/train_characters.py --recipe characters-long --alone
+    REGARD_DATA=path/to/data python benchmarks/train_characters.py --run RUN     only measures a run that is there
 
 Side A is nanoGPT's published CPU setting as a plain torch loop: 4 layers, 4 heads, 128, context 64, batches of 12,
 2,000 iterations, no dropout, AdamW (0.9, 0.99; decay 0.1 of matrices), a rate of 1e-3 after 100 steps of warm-up, down
@@ -19,6 +20,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import tomllib
 from pathlib import Path
 
 import torch
@@ -129,14 +131,19 @@ def loss_of_plain(place, text):
     return mean_loss(model, torch.tensor([number[letter] for letter in text]), CONTEXT)
 
 
-def loss_of_ours(best, text, context):
+def loss_of_ours(run, text):
+    """The loss of a run of ours, in windows of the length that it learnt with."""
     import regard
 
-    model = regard.load(best)
+    model, context = regard.load(run / "best"), context_of(run)
     ids = torch.tensor(model.tokenizer.encode(text, special_tokens=False).ids)
     if len(ids) != len(text):
         sys.exit(f"{len(text)} characters became {len(ids)} tokens: this is no loss by character")
-    return mean_loss(lambda rows: model.network.eval()(rows).logits, ids, context)
+    return context, mean_loss(lambda rows: model.network.eval()(rows).logits, ids, context)
+
+
+def context_of(run):
+    return tomllib.loads((run / "recipe.toml").read_text(encoding="utf-8"))["data"]["length"]
 
 
 def timed(command, environment):
@@ -178,8 +185,7 @@ def compare(given, place, text, environment):
         if minutes <= 0:
             sys.exit(f"starting and ending takes {around:.1f} s, and there are only {allowed:.1f} s")
     seconds = ours(place, given, minutes, place / "run", environment)
-    loss = loss_of_ours(place / "run" / "best", text, given.context)
-    rows.append((f"regard train, recipe {given.recipe}", seconds, given.context, loss))
+    rows.append((f"regard train, recipe {given.recipe}", seconds, *loss_of_ours(place / "run", text)))
     print(f"load {os.getloadavg()[0]:.1f}\n\n| side | wall s | context | loss of a validation character |")
     print("| --- | --- | --- | --- |")
     for name, seconds, context, loss in rows:
@@ -192,7 +198,7 @@ def main():
     parser.add_argument("--data", type=Path, default=Path(os.environ.get("REGARD_DATA", ".")) / "tinyshakespeare")
     parser.add_argument("--recipe", default="characters", help="a ready recipe")
     parser.add_argument("--alone", action="store_true", help="only the recipe, with the minutes that it says itself")
-    parser.add_argument("--context", type=int, default=128, help="the windows of our side: the recipe's length")
+    parser.add_argument("--run", type=Path, help="measure this run of ours, and no more")
     parser.add_argument("--iterations", type=int, default=ITERATIONS, help="of side A; fewer only to try this script")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--side", type=Path, help=argparse.SUPPRESS)
@@ -203,7 +209,11 @@ def main():
         return
     environment = {**os.environ, "OMP_NUM_THREADS": str(given.threads), "MKL_NUM_THREADS": str(given.threads)}
     with tempfile.TemporaryDirectory() as folder:
-        compare(given, Path(folder), split(Path(folder), given.data), environment)
+        text = split(Path(folder), given.data)
+        if given.run:
+            print("windows of {}: a loss of {:.4f} a validation character".format(*loss_of_ours(given.run, text)))
+        else:
+            compare(given, Path(folder), text, environment)
 
 
 if __name__ == "__main__":

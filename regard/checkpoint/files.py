@@ -228,7 +228,10 @@ def _write(files: Mapping[Path, Mapping[str, Tensor]]) -> None:
     with ExitStack() as stack:
         for path, tensors in files.items():
             temporary = stack.enter_context(replacing(path))
-            save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, temporary, {"format": "pt"})
+            try:
+                save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, temporary, {"format": "pt"})
+            except SafetensorError as error:
+                raise OSError(f"{path}: {error}") from None  # it is the disk that refuses, whoever says so
 
 
 def _remove(folder: Path, keep: set[str]) -> None:

@@ -27,8 +27,10 @@ def train(
         sys.stderr.write(f"error: {error}\n")
         raise typer.Exit(2) from None
     if dry_run:
+        from regard.tasks.train import check_best
         from regard.training.outlook import outlook
 
+        check_best(chosen)
         sys.stdout.write(outlook(chosen))
         return
     from regard.tasks.train import train as run

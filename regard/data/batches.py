@@ -107,6 +107,11 @@ class Batches:
         if len(self.skipped) == len(corpus):
             raise ValueError(f"none of the {len(corpus):,} rows can be used: all are left out")
 
+    @property
+    def fingerprint(self) -> str:
+        """A name for exactly these batches."""
+        return f"{self.corpus.folder.name}, {self.arrangement}, seed {self.seed}"
+
     def _sort(self, arrangement: ByLength) -> None:
         longest = np.max(np.stack(list(self.corpus.lengths.values())), axis=0)
         over = longest > arrangement.tokens

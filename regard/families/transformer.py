@@ -27,6 +27,7 @@ PRESETS = {
 def transformer_2017(
     *,
     vocabulary: int,
+    target_vocabulary: int | None = None,
     layers: tuple[int, int] = (6, 6),
     model_dim: int = 512,
     heads: int = 8,
@@ -37,12 +38,15 @@ def transformer_2017(
 ) -> EncoderDecoder:
     """A 2017 Transformer of any size; what is left out is as in the paper's base model.
 
+    Where the target has a vocabulary of its own, it has vectors of its own, which the output shares.
     `layers` are those of the encoder and of the decoder, `inner_dim` the size inside the feed-forward layers (four
     times `model_dim` if left out), `length` the longest row that it is meant for.
     """
     inner = inner_dim or 4 * model_dim
     keys = {
         "vocab_size": vocabulary,
+        "decoder_vocab_size": target_vocabulary,
+        "share_encoder_decoder_embeddings": target_vocabulary is None,
         "d_model": model_dim,
         "encoder_layers": layers[0],
         "decoder_layers": layers[1],

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from regard.checkpoint.load import load
+from regard.text.folder import TokenizerError
+from regard.text.load import load as open_tokenizer
 from regard.text.tokenizer import Tokenizer
 from regard.training.objective import Labelling, Objective
 from regard.training.objectives import options
@@ -19,27 +22,47 @@ from regard.training.objectives.masked import Masked
 from regard.training.objectives.span import Span
 from regard.training.objectives.tag import Tag
 from regard.training.objectives.translate import Translate
+from regard.training.prepare import labels_of_folder
 
 
-def objective_of(design: options.AnyOptions, tokenizer: Tokenizer, start: int, vocabulary: int) -> Objective:
-    """The objective. `start` is the token that a decoder reads first."""
+def objective_of(
+    design: options.AnyOptions, tokenizer: Tokenizer, start: int, labels: Sequence[str] = (), device: str = "cpu"
+) -> Objective:
+    """The objective. `start` is the token that a decoder reads first; a teacher is put on the device."""
     if isinstance(design, options.Span):
         return Span()
-    objective = _labelling(design, tokenizer, start, vocabulary)
+    objective = _labelling(design, tokenizer, start)
     if design.agreement:
         return Agree(objective=objective, weight=design.agreement)
     if design.teacher is None:
         return objective
+    _check_teacher(design.teacher.load, tokenizer, labels)
     teacher, _ = load(design.teacher.load, dtype=torch.float32)
     return Distill(
         objective=objective,
-        teacher=teacher.requires_grad_(False),
+        teacher=teacher.requires_grad_(False).to(device),
         temperature=design.teacher.temperature,
         share=design.teacher.share,
     )
 
 
-def _labelling(design: options.AnyOptions, tokenizer: Tokenizer, start: int, vocabulary: int) -> Labelling:
+def _check_teacher(folder: str, tokenizer: Tokenizer, labels: Sequence[str]) -> None:
+    """Stop if a teacher means other things by its numbers, where its folder tells."""
+    theirs = labels_of_folder(folder) if labels else ()
+    if theirs and not theirs[0].startswith("LABEL_") and theirs != tuple(labels):
+        raise ValueError(
+            f"the teacher in {folder} has the labels {', '.join(theirs)}, and the data has {', '.join(labels)}: they "
+            "need the same ones"
+        )
+    try:
+        its = open_tokenizer(folder)
+    except (TokenizerError, FileNotFoundError):
+        return  # its folder has no tokenizer
+    if (its.vocabulary(), its.target.vocabulary()) != (tokenizer.vocabulary(), tokenizer.target.vocabulary()):
+        raise ValueError(f"the teacher in {folder} has another tokenizer: give [tokenizer] load = {folder!r}")
+
+
+def _labelling(design: options.AnyOptions, tokenizer: Tokenizer, start: int) -> Labelling:
     match design:
         case options.Translate(smoothing=smoothing):
             if tokenizer.target.special.end is None and tokenizer.target.special.separator is None:
@@ -48,7 +71,7 @@ def _labelling(design: options.AnyOptions, tokenizer: Tokenizer, start: int, voc
         case options.Causal(smoothing=smoothing):
             return Causal(smoothing=smoothing)
         case options.Masked():
-            return _masked(design, tokenizer, vocabulary)
+            return _masked(design, tokenizer)
         case options.Classify(smoothing=smoothing):
             return Classify(smoothing=smoothing)
         case options.Tag(smoothing=smoothing):
@@ -57,7 +80,7 @@ def _labelling(design: options.AnyOptions, tokenizer: Tokenizer, start: int, voc
             raise TypeError("spans are no labels")
 
 
-def _masked(design: options.Masked, tokenizer: Tokenizer, vocabulary: int) -> Masked:
+def _masked(design: options.Masked, tokenizer: Tokenizer) -> Masked:
     special = tokenizer.special
     if special.mask is None:
         raise ValueError("the tokenizer has no mask token: train one with kind = 'wordpiece', or load another")
@@ -65,20 +88,24 @@ def _masked(design: options.Masked, tokenizer: Tokenizer, vocabulary: int) -> Ma
     return Masked(
         mask=special.mask,
         special=tuple(number for number in ids if number is not None),
-        vocabulary=min(vocabulary, len(tokenizer)),
+        vocabulary=len(tokenizer),
         share=design.share,
         continues=continuing(tokenizer) if design.whole_words else None,
     )
 
 
 def continuing(tokenizer: Tokenizer) -> Tensor:
-    """Which tokens go on with the word before: those with ##, or, where words begin with a mark, those without."""
+    """Which tokens go on with the word before: those with ##, or, where words begin with a mark, those without.
+
+    Which of the two it is, most tokens tell: a text may hold the marks themselves. In byte-level vocabularies the end
+    of a line (`Ċ`) belongs to no word.
+    """
     tokens: dict[str, int] = tokenizer.vocabulary()
-    marks = ("Ġ", "▁")
-    marked = any(token.startswith(marks) for token in tokens)
+    begin, on = ("Ġ", "▁", "Ċ"), "##"
+    marked = sum(token.startswith(begin) for token in tokens) > sum(token.startswith(on) for token in tokens)
     found = torch.zeros(len(tokenizer), dtype=torch.bool)
     for token, number in tokens.items():
-        found[number] = not token.startswith(marks) if marked else token.startswith("##")
+        found[number] = not token.startswith(begin) if marked else token.startswith(on)
     return found
 
 

@@ -13,12 +13,14 @@ from regard.checkpoint.files import CONFIG, read_json
 from regard.checkpoint.load import NATIVE, AnyNetwork
 from regard.checkpoint.load import load as load_folder
 from regard.checkpoint.report import Report
+from regard.data.example import TASKS, Pair
 from regard.families import gpt3, transformer
 from regard.families.family import Family as Published
 from regard.families.registry import FAMILIES, preset
 from regard.families.transformer import transformer_2017
+from regard.text.load import load as open_tokenizer
 from regard.text.tokenizer import Tokenizer
-from regard.training.recipe import Family, Load, Preset, Recipe
+from regard.training.recipe import Family, Load, NewTokenizer, OldTokenizer, Preset, Recipe
 from regard.transformer import config
 from regard.transformer.network import build
 
@@ -67,13 +69,22 @@ class Known:
 
     vocabulary: int
     target_vocabulary: int
+    shared: bool
+    """Whether the two are one. Two may well be of the same size."""
     padding: int | None
     labels: int
+
+    @property
+    def of_target(self) -> int | None:
+        """The size of the target's own vocabulary, where it has one."""
+        return None if self.shared else self.target_vocabulary
 
     @classmethod
     def of(cls, tokenizer: Tokenizer, labels: int) -> Known:
         """What is known from a tokenizer."""
-        return cls(len(tokenizer), len(tokenizer.target), tokenizer.special.padding, labels)
+        target = tokenizer.target
+        shared = target is tokenizer or target.vocabulary() == tokenizer.vocabulary()  # Marian: two ways to one
+        return cls(len(tokenizer), len(tokenizer.target), shared, tokenizer.special.padding, labels)
 
 
 def design_of(recipe: Recipe, known: Known) -> config.Network:
@@ -94,6 +105,19 @@ def design_of(recipe: Recipe, known: Known) -> config.Network:
     return design
 
 
+def supposed(recipe: Recipe) -> config.Network:
+    """The design before the data is read: vocabularies as large as they may become, and a few labels."""
+    if isinstance(recipe.network, Load):
+        return load_folder(recipe.network.load)[0].config
+    labels = 2 if recipe.task in ("classify", "tag") else 0
+    match recipe.tokenizer:
+        case NewTokenizer(size=size, shared=shared):
+            known = Known(size, size, shared or TASKS[recipe.task] is not Pair, 0, labels)
+        case OldTokenizer(load=place):
+            known = Known.of(open_tokenizer(place), labels)
+    return design_of(recipe, known)
+
+
 def network_of(recipe: Recipe, known: Known) -> tuple[AnyNetwork, Report | None]:
     """The network, new or loaded; of a loaded one also what became of its tensors."""
     if not isinstance(recipe.network, Load):
@@ -107,7 +131,21 @@ def network_of(recipe: Recipe, known: Known) -> tuple[AnyNetwork, Report | None]
     else:
         network, report = load_folder(folder, dtype=torch.float32)
     check(network.config, recipe)
+    _check_sizes(network.config, folder, known)
     return network, report
+
+
+def _check_sizes(design: config.Network, folder: Path, known: Known) -> None:
+    """Stop if a loaded network knows fewer tokens than the tokenizer has, or has not the data's labels."""
+    head = None if isinstance(design, config.DualEncoder) else design.head
+    read = getattr(design, "source", None) or getattr(design, "embedding", None)
+    for size, part in ((known.vocabulary, getattr(read, "tokens", None)), (known.target_vocabulary, head)):
+        there = getattr(part, "vocabulary", size)
+        if size > there:
+            raise ValueError(f"the tokenizer has {size:,} tokens, and {folder} knows {there:,}: load its own tokenizer")
+    labels = getattr(head, "labels", 0)
+    if known.labels and labels != known.labels:
+        raise ValueError(f"the data has {known.labels} labels, and {folder} has {labels}: they must be as many")
 
 
 def check(design: config.Network, recipe: Recipe) -> None:
@@ -140,8 +178,9 @@ def _transformer(part: Family, known: Known) -> config.EncoderDecoder:
         raise ValueError("network.config: family 'transformer' has none; family 'marian' is the same with its config")
     width = part.model_dim or 512
     layers = part.layers or 6
-    design = transformer_2017(
+    return transformer_2017(
         vocabulary=known.vocabulary,
+        target_vocabulary=known.of_target,
         layers=(layers, layers) if isinstance(layers, int) else layers,
         model_dim=width,
         heads=part.heads or max(1, width // 64),
@@ -150,12 +189,6 @@ def _transformer(part: Family, known: Known) -> config.EncoderDecoder:
         length=part.length or 1024,
         padding=known.padding or 0,
     )
-    if known.target_vocabulary == known.vocabulary:
-        return design
-    assert isinstance(design.source.tokens, config.Tokens)
-    tokens = replace(design.source.tokens, vocabulary=known.target_vocabulary)
-    head = replace(design.head, vocabulary=known.target_vocabulary)  # type: ignore[type-var]
-    return replace(design, target=replace(design.target, tokens=tokens), head=head)
 
 
 def _published(family: Published, part: Family, task: str, known: Known) -> config.Network:
@@ -190,7 +223,7 @@ def _keys(name: str, family: Published) -> list[str]:
 
 def _tokens(family: Published, known: Known) -> dict[str, Any]:
     values: dict[str, Any] = {"vocab_size": known.vocabulary}
-    if known.target_vocabulary != known.vocabulary:
+    if not known.shared:
         if "decoder_vocab_size" not in family.keys:
             raise ValueError(f"{family.name} has one vocabulary for both sides: set tokenizer.shared = true")
         values |= {"decoder_vocab_size": known.target_vocabulary, "share_encoder_decoder_embeddings": False}
@@ -230,6 +263,7 @@ def _preset(name: str, task: str, known: Known) -> config.Network:
         size = transformer.PRESETS[name]
         return transformer_2017(
             vocabulary=known.vocabulary,
+            target_vocabulary=known.of_target,
             model_dim=int(size["d_model"]),
             heads=int(size["heads"]),
             inner_dim=int(size["inner"]),

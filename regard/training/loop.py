@@ -20,6 +20,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from regard.checkpoint.files import CheckpointError
 from regard.data.batches import Batch
 from regard.training import state, watch
 from regard.training.folder import Folder
@@ -33,6 +34,7 @@ from regard.training.state import Progress, State
 from regard.training.stopping import asked_to_stop
 from regard.training.stream import Batches, moved
 
+DATA = "data"
 Evaluate = Callable[[], Mapping[str, float]]
 """Measures the network on the validation data; it must hold `loss`, or whatever `training.best` names."""
 
@@ -52,6 +54,8 @@ class Loop:
     """Writes the network as a model folder."""
     evaluate: Evaluate | None
     reporter: Reporter
+    data: str = ""
+    """A name for exactly these batches; another one says that a run that goes on has others than it had."""
     progress: Progress = field(default_factory=Progress)
 
     def __post_init__(self) -> None:
@@ -106,9 +110,15 @@ class Loop:
         self.reporter.update(now.step, plan.expected(now.step, now.seconds), loss, count)
         if now.step % plan.evaluate_every == 0 or last:
             self._evaluate()
-        now.finished = last or (plan.patience is not None and now.waited >= plan.patience)
-        if now.step % plan.save_every == 0 or now.finished:
+        now.finished = self._ended()
+        # With a new best network comes its state, so that `best` is never of a way that the run did not go.
+        if now.step % plan.save_every == 0 or now.finished or now.best_step == now.step:
             self.save()
+
+    def _ended(self) -> bool:
+        """Whether all is done, by the plan as it is now: a run that goes on may have been given more steps."""
+        now, plan = self.progress, self.plan
+        return plan.ended(now.step, now.seconds) or (plan.patience is not None and now.waited >= plan.patience)
 
     def update(self, stream: Iterator[Batch]) -> tuple[float, int, float]:
         """Change the parameters once. Returns the loss of each token, their count, and the length of the gradient."""
@@ -228,23 +238,34 @@ class Loop:
         tensors = {f"parameter/{name}": value for name, value in self.network.named_parameters()}
         tensors |= {f"optimizer/{name}": value for name, value in self.optimizers.state().items()}
         tensors |= {f"ema/{name}": value for name, value in self.ema.items()}
-        state.save(self.folder.states, now, tensors, state.machine(self.plan.device))
+        state.save(self.folder.states, now, tensors, {**state.machine(self.plan.device), DATA: self.data})
         self.saved_at = now.step
         state.prune(self.folder.states, self.wanted())
 
     @torch.no_grad()
     def restore(self, found: State) -> None:
-        """Go on from a state."""
-        self.progress = found.progress
-        self.folder.rewind(found.progress.metrics)
+        """Go on from a state. Where the batches are others by now, it goes on with the next time through the data."""
+        tensors = found.tensors
         for name, value in self.network.named_parameters():
-            value.copy_(found.tensors[f"parameter/{name}"])
-        for name, value in self.ema.items():
-            value.copy_(found.tensors[f"ema/{name}"])
+            kept = tensors.get(f"parameter/{name}")
+            if kept is None or kept.shape != value.shape:
+                was = "none" if kept is None else f"one of {list(kept.shape)}"
+                raise CheckpointError(
+                    f"the state of step {found.progress.step} is of another network: it has {was} for {name} of "
+                    f"{list(value.shape)}. Give [network] and [tokenizer] as they were, or choose another folder"
+                )
+            value.copy_(kept)
+        for name, value in self.ema.items():  # one that is new begins with the parameters
+            value.copy_(tensors.get(f"ema/{name}", tensors[f"parameter/{name}"]))
         start = "optimizer/"
-        kept = {name.removeprefix(start): value for name, value in found.tensors.items() if name.startswith(start)}
-        self.optimizers.restore(kept)
-        self.saved_at = found.progress.step
+        self.optimizers.restore({name.removeprefix(start): tensors[name] for name in tensors if name.startswith(start)})
+        self.folder.rewind(found.progress.metrics)
+        self.progress = now = found.progress
+        self.saved_at = now.step
+        if now.batch and found.machine.get(DATA, self.data) != self.data:
+            self.reporter.say("the data or the size of the batches is not what it was: it is begun once more")
+            now.epoch, now.batch = now.epoch + 1, 0
+        now.finished = self._ended()
 
     def wanted(self) -> set[int]:
         """The steps whose states are still needed: to go on from, and to make the mean of."""

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Annotated, Any, Literal
 
 import torch
 from pydantic import Field
 from torch import Tensor, nn
 
+from regard.checkpoint.files import CheckpointError
 from regard.training import muon
 from regard.training.part import Part
 from regard.transformer.embedding import Tokens
@@ -69,6 +69,14 @@ class Group:
     """What their rate is multiplied by."""
 
 
+REMEMBERED: dict[type[torch.optim.Optimizer], tuple[str, ...]] = {
+    torch.optim.AdamW: ("step", "exp_avg", "exp_avg_sq"),
+    torch.optim.Adafactor: ("step", "row_var", "col_var", "variance"),
+    muon.Muon: ("momentum_buffer",),
+}
+"""What each optimiser keeps for a parameter."""
+
+
 class Optimizers:
     """The optimisers of all parameters that are trained, used as one."""
 
@@ -110,9 +118,17 @@ class Optimizers:
         }
         for address, value in state.items():
             name, _, key = address.rpartition(":")
-            parameter = self.parameters[name]
-            device = "cpu" if key == "step" else parameter.device
-            owner[parameter].state[parameter][key] = value.to(device, copy=True)
+            parameter = self.parameters.get(name)
+            if parameter is None:
+                continue  # it is frozen by now
+            optimizer = owner[parameter]
+            if key not in REMEMBERED[type(optimizer)]:
+                raise CheckpointError(
+                    f"the state is of another optimizer: it has {key} for {name}. Give training.optimizer as it was"
+                )
+            # Adafactor counts its steps on the CPU, AdamW where it computes.
+            apart = key == "step" and not optimizer.defaults.get("fused")
+            optimizer.state[parameter][key] = value.to("cpu" if apart else parameter.device, copy=True)
 
 
 def freeze(network: nn.Module, parts: Sequence[str]) -> None:
@@ -140,16 +156,23 @@ def groups(network: nn.Module, design: AdamW | Adafactor | Muon, layer_decay: fl
 
 
 def _height(name: str, network: nn.Module) -> int:
-    """How many layers lie between a parameter and the head: 0 for the head, most for the embeddings."""
-    deepest = max((int(number) for other, _ in network.named_parameters() for number in _block(other)), default=-1)
+    """How many layers lie between a parameter and the top of its stack: 0 for the head, most for the embeddings."""
+    depths: dict[str, int] = {}
+    for other, _ in network.named_parameters():
+        if ".blocks." in other:
+            stack, number = _block(other)
+            depths[stack] = max(depths.get(stack, 0), number + 1)
     if name.startswith("head.") or "final_norm" in name:
         return 0
-    return deepest + 1 - max(_block(name), default=-1)
+    if ".blocks." not in name:
+        return max(depths.values(), default=0) + 1
+    stack, number = _block(name)
+    return depths[stack] - number
 
 
-def _block(name: str) -> list[int]:
-    words = name.split(".")
-    return [int(after) for before, after in pairwise(words) if before == "blocks"]
+def _block(name: str) -> tuple[str, int]:
+    stack, _, inside = name.partition(".blocks.")
+    return stack, int(inside.partition(".")[0])
 
 
 def _by_rule(

@@ -4,23 +4,21 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from regard.checkpoint.load import load
 from regard.training import recipe
-from regard.training.build import Known, design_of, width
-from regard.training.optimizer import Adafactor, AdamW, Muon
-from regard.training.recipe import Load, NewTokenizer, OldTokenizer, Recipe
+from regard.training.build import supposed, width
+from regard.training.optimizer import Adafactor, AdamW, Muon, freeze
+from regard.training.recipe import NewTokenizer, Recipe
 from regard.training.settings import Training
 from regard.transformer import config
 from regard.transformer.describe import count
-
-LABELS = {"classify": 2, "tag": 2}
-"""Labels are counted when the data is read; until then a few are supposed."""
+from regard.transformer.network import empty
 
 
 def outlook(chosen: Recipe) -> str:
     """The recipe with everything filled in, and as comments what would come of it."""
     _check_files(chosen)
-    design = _design(chosen)
+    design = supposed(chosen)
+    freeze(empty(design), chosen.training.freeze)
     parameters = count(design)
     plan = chosen.training
     fixed, moving = memory(chosen, design)
@@ -69,20 +67,6 @@ def _stacks(design: config.Network) -> list[config.Stack]:
 def size(count: int) -> str:
     """A number of bytes as people write it."""
     return f"{count / 1e9:.1f} GB" if count >= 1e9 else f"{count / 1e6:.0f} MB"
-
-
-def _design(chosen: Recipe) -> config.Network:
-    if isinstance(chosen.network, Load):
-        network, _ = load(chosen.network.load)
-        return network.config
-    match chosen.tokenizer:
-        case NewTokenizer(size=vocabulary):
-            known = Known(vocabulary, vocabulary, 0, LABELS.get(chosen.task, 0))
-        case OldTokenizer(load=place):
-            from regard.text.load import load as open_tokenizer
-
-            known = Known.of(open_tokenizer(place), LABELS.get(chosen.task, 0))
-    return design_of(chosen, known)
 
 
 def _check_files(chosen: Recipe) -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import json
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from regard.checkpoint.files import CONFIG, read_json, write_json
 from regard.data.batches import Batches, ByLength, Packed
 from regard.data.corpus import Corpus
 from regard.data.encoders.base import Encoder
@@ -20,14 +22,15 @@ from regard.data.example import TASKS, Example, Labelled, Pair, Plain, Question,
 from regard.data.formats import Conll, Format, Header, JsonLines, Quoting, Table, Text, Unit
 from regard.data.labels import labels_of
 from regard.data.reading import format_of
-from regard.data.source import Source
+from regard.data.source import Source, stamps_from_json, stamps_to_json
 from regard.data.windows import Cut, Long, Refuse, Windowed
 from regard.text import kinds
 from regard.text import load as loading
 from regard.text import train as learning
 from regard.text.tokenizer import Tokenizer
 from regard.training import words
-from regard.training.recipe import Data, NewTokenizer, OldTokenizer, Recipe
+from regard.training.objectives.options import Teacher
+from regard.training.recipe import Data, Load, NewTokenizer, OldTokenizer, Recipe
 
 PIECE = 512
 """The longest piece of a document, where nothing says how long it may be."""
@@ -51,24 +54,60 @@ def source_of(recipe: Recipe, files: tuple[str, ...]) -> Source:
 
 
 def labels_in(recipe: Recipe) -> tuple[str, ...]:
-    """The labels or tags of the training data; none where the task has none."""
+    """The labels or tags of the training data; none where the task has none.
+
+    Where the network to start from, or a teacher, has the same ones, they come in its order.
+    """
     if recipe.task not in ("classify", "tag"):
         return ()
-    return labels_of(source_of(recipe, recipe.data.train).read())
+    found = labels_of(source_of(recipe, recipe.data.train).read())
+    teacher = getattr(recipe.objective, "teacher", None)
+    for model in (recipe.network, teacher):
+        known = labels_of_folder(model.load) if isinstance(model, Load | Teacher) else ()
+        if {*known} == {*found}:
+            return known
+    return found
 
 
-def tokenizer_of(recipe: Recipe, folder: Path) -> Tokenizer:
-    """The tokenizer: loaded, or learnt from the training data and left in the folder for when the run goes on."""
+def labels_of_folder(folder: str | Path) -> tuple[str, ...]:
+    """The names of the labels that a model folder has, in the order of its scores; none if it does not name them."""
+    ours, theirs = Path(folder) / "regard.json", Path(folder) / CONFIG
+    if ours.is_file() and "labels" in (about := read_json(ours)):
+        return tuple(about["labels"])
+    names = read_json(theirs).get("id2label") if theirs.is_file() else None
+    return tuple(name for _, name in sorted((int(number), str(name)) for number, name in (names or {}).items()))
+
+
+def tokenizer_of(recipe: Recipe, folder: Path, *, begun: bool = False) -> Tokenizer:
+    """The tokenizer: loaded, or learnt from the training data and left in the folder for when the run goes on.
+
+    A network that has begun to learn keeps the tokenizer that it began with, even if there is more data by now.
+    """
     match recipe.tokenizer:
         case OldTokenizer(load=place):
             return loading.load(place)
         case NewTokenizer() as design:
-            if (folder / "learnt").is_file():
+            note = folder / "learnt"
+            settings = {"seed": recipe.seed, "task": recipe.task, **design.model_dump()}
+            was = json.loads(note.read_text(encoding="utf-8")) if note.is_file() else {}
+            if begun and was and was["settings"] != settings:
+                raise ValueError(
+                    f"the run began with the tokenizer {was['settings']}, and now it would be {settings}: give it as "
+                    "it was, or choose another folder"
+                )
+            source = source_of(recipe, recipe.data.train)
+            files = stamps_to_json(source.stamps(stamps_from_json(was.get("files", {}))))
+            if was and (begun or (was["settings"], _contents(was["files"])) == (settings, _contents(files))):
                 return loading.load(folder)
+            note.unlink(missing_ok=True)
             learnt = _learn(recipe, design)
             learnt.save(folder)
-            (folder / "learnt").touch()  # last: without it the files may be half there
+            write_json(note, {"settings": settings, "files": files})  # last: without it the files may be half there
             return learnt
+
+
+def _contents(files: Mapping[str, Any]) -> list[str]:
+    return [stamp["content"] for stamp in files.values()]
 
 
 def prepare(recipe: Recipe, tokenizer: Tokenizer, labels: tuple[str, ...], room: int | None, cache: Path) -> Prepared:

@@ -28,7 +28,7 @@ from regard.training import toml
 from regard.training.mistakes import Found, explain
 from regard.training.objectives.options import USUAL, AnyOptions, Options
 from regard.training.part import Part
-from regard.training.settings import Count, Training
+from regard.training.settings import Best, Count, Training
 
 Files = Annotated[tuple[str, ...], BeforeValidator(lambda value: [value] if isinstance(value, str) else value)]
 
@@ -170,6 +170,9 @@ class Recipe(Part):
         if self.objective.kind != USUAL[self.task]:
             usual = USUAL[self.task]
             raise ValueError(f"objective.kind is {self.objective.kind!r}: for task {self.task!r} it is {usual!r}")
+        plan = self.training
+        if not self.data.valid and (plan.patience or isinstance(plan.average, Best)):
+            raise ValueError("training.patience and the mean of the best states need data.valid to know the best by")
         return self
 
 

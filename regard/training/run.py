@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from regard.checkpoint.files import CONFIG, CheckpointError, read_json, replacing, write_json
+from regard.checkpoint.files import CONFIG, read_json, replacing, write_json
 from regard.checkpoint.load import NATIVE
 from regard.checkpoint.report import Report
 from regard.checkpoint.save import save
@@ -18,14 +18,16 @@ from regard.data.batches import Batches
 from regard.text.tokenizer import Tokenizer
 from regard.training import average, recipe, state, tensorboard
 from regard.training.aim import objective_of, start_of
-from regard.training.build import Known, longest, network_of, width
+from regard.training.build import Known, longest, network_of, supposed, width
 from regard.training.folder import Folder
 from regard.training.loop import Loop, exchanged
+from regard.training.optimizer import freeze
 from regard.training.prepare import labels_in, prepare, tokenizer_of
 from regard.training.progress import Reporter, reporter
 from regard.training.recipe import Recipe, RecipeError
 from regard.training.settings import Training
 from regard.training.validation import validate
+from regard.transformer.network import empty
 
 Measure = Callable[["Trained"], Mapping[str, float]]
 """Measures a network on the validation data in the task's own way: BLEU, F1."""
@@ -88,6 +90,8 @@ def train(
     chosen = what if isinstance(what, Recipe) else recipe.read(what, overrides)
     place = Folder(folder or chosen.folder or default_folder(what))
     _check_empty(place, resume)
+    if not isinstance(chosen.network, recipe.Load):  # what cannot be made is told before the data is read
+        freeze(empty(supposed(chosen)), chosen.training.freeze)
     if chosen.training.tensorboard:
         tensorboard.writer()  # before hours of work: is it installed?
     with _threads(chosen.training.threads):
@@ -97,6 +101,8 @@ def train(
         loop = assemble(chosen, place, talk, measure, sample)
         if resume:
             _go_on(loop, place, talk.say)
+        else:
+            place.rewind(0)
         with tensorboard.following(place) if chosen.training.tensorboard else nullcontext():
             if not loop.progress.finished:
                 loop.run()
@@ -116,14 +122,14 @@ def assemble(
     """Everything that a run needs, made from its recipe."""
     plan = possible(chosen.training, talk.say)
     labels = labels_in(chosen)
-    tokenizer = tokenizer_of(chosen, place.cache / "tokenizer")
+    tokenizer = tokenizer_of(chosen, place.cache / "tokenizer", begun=bool(state.saved(place.states)))
     network, report = network_of(chosen, Known.of(tokenizer, len(labels)))
     theirs = dict(report.origin.theirs) if report and report.origin else None
     start = start_of(tokenizer, theirs)
     data = prepare(chosen, tokenizer, labels, longest(network.config), place.cache)
     for line in data.told:
         talk.say(line)
-    objective = objective_of(chosen.objective, tokenizer, start, len(tokenizer.target))
+    objective = objective_of(chosen.objective, tokenizer, start, labels, plan.device)
     network.to(plan.device)
     trained = Trained(
         recipe=chosen,
@@ -154,6 +160,7 @@ def assemble(
         write=trained.write,
         evaluate=evaluate if data.valid else None,
         reporter=talk,
+        data=data.train.fingerprint,
     )
 
 
@@ -182,10 +189,12 @@ def has_bfloat16(device: torch.device) -> bool:
 
 
 def _check_empty(place: Folder, resume: bool) -> None:
-    if place.recipe.exists() and not resume:
-        steps = list(state.saved(place.states))
-        done = f" (a state of step {steps[-1]} is there)" if steps else ""
-        raise RecipeError(f"{place.place} already holds a run{done}: say --resume to go on, or choose another --folder")
+    steps = list(state.saved(place.states))
+    if steps and not resume:
+        raise RecipeError(
+            f"{place.place} already holds a run (a state of step {steps[-1]} is there): say --resume to go on, or "
+            "choose another --folder"
+        )
 
 
 def _keep(place: Folder, chosen: Recipe, talk: Callable[[str], None]) -> None:
@@ -204,23 +213,20 @@ def _keep(place: Folder, chosen: Recipe, talk: Callable[[str], None]) -> None:
 
 def _go_on(loop: Loop, place: Folder, talk: Callable[[str], None]) -> None:
     """Go on from the last state that is whole."""
-    for step, path in reversed(state.saved(place.states).items()):
-        try:
-            found = state.load(path)
-        except CheckpointError as error:
-            talk(f"{error}; it is passed over")
-            state.remove(path)
-            continue
-        loop.restore(found)
-        now = state.machine(loop.plan.device)
-        for what, value in now.items():
-            if found.machine.get(what) != value:
-                was = found.machine.get(what)
-                talk(f"{what} was {was} and is {value}: the last digits may differ from those of an unbroken run")
-        talk(f"going on from step {step}")
+    there = state.last(place.states)
+    if there is None:
+        place.rewind(0)
+        talk("there is no state to go on from: the run begins")
         return
-    loop.folder.rewind(0)
-    talk("there is no state to go on from: the run begins")
+    found, wrong = there
+    for error in wrong:
+        talk(f"{error}; it is passed over")
+    loop.restore(found)
+    for what, value in state.machine(loop.plan.device).items():
+        was = found.machine.get(what)
+        if was != value:
+            talk(f"{what} was {was} and is {value}: the last digits may differ from those of an unbroken run")
+    talk(f"going on from step {found.progress.step}")
 
 
 def _finish(loop: Loop) -> str:

@@ -23,14 +23,16 @@ from typing import Any
 
 import torch
 from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 from torch import Tensor
 
-from regard.checkpoint.files import CheckpointError, read_json, write_json
+from regard.checkpoint.files import CheckpointError, read_json, write_file, write_json
 from regard.native.library import status
 
 NUMBERS, TENSORS = "state.json", "state.safetensors"
 NAME = re.compile(r"step-(\d{8})")
+DAMAGED = "damaged-"
+"""What the name of a state begins with that could not be read."""
 
 
 @dataclass(kw_only=True)
@@ -94,8 +96,7 @@ def save(folder: Path, progress: Progress, tensors: Mapping[str, Tensor], about:
     making = folder / f".{place.name}.{os.getpid()}.part"
     try:
         making.mkdir(parents=True)
-        _write(making / TENSORS, {name: value.detach().contiguous() for name, value in tensors.items()})
-        flush(making / TENSORS)
+        write_file(making / TENSORS, {name: value.detach() for name, value in tensors.items()})
         write_json(making / NUMBERS, {"machine": about, "progress": dataclasses.asdict(progress)})
         flush(making)
         remove(place)
@@ -106,22 +107,37 @@ def save(folder: Path, progress: Progress, tensors: Mapping[str, Tensor], about:
     return place
 
 
-def _write(path: Path, tensors: dict[str, Tensor]) -> None:
-    try:
-        save_file(tensors, path)
-    except SafetensorError as error:
-        raise OSError(f"{path}: {error}") from None  # it is the disk that refuses, whoever says so
-
-
 def load(place: Path) -> State:
     """Read a state. What is wrong with it is a `CheckpointError`."""
     numbers = read_json(place / NUMBERS)
     try:
-        progress = Progress(**numbers["progress"])
-        tensors = load_file(place / TENSORS)
-    except (SafetensorError, OSError, TypeError, KeyError) as error:
-        raise CheckpointError(f"{place} is damaged ({error}): remove it to go on from the state before it") from None
-    return State(progress, tensors, numbers["machine"])
+        return State(Progress(**numbers["progress"]), load_file(place / TENSORS), numbers["machine"])
+    except (SafetensorError, OSError) as error:
+        raise CheckpointError(f"{place} cannot be read ({error})") from None
+    except (TypeError, KeyError) as error:
+        raise CheckpointError(f"{place} was written by another version of regard, or is damaged ({error})") from None
+
+
+def last(folder: Path) -> tuple[State, list[str]] | None:
+    """The last state that can be read, and what is wrong with those after it, which are put aside; None: there is none.
+
+    Where there are states and none can be read, nothing is touched: whatever is in the way may pass.
+    """
+    wrong: dict[Path, str] = {}
+    for path in reversed(saved(folder).values()):
+        try:
+            found = load(path)
+        except CheckpointError as error:
+            wrong[path] = str(error)
+            continue
+        for damaged in wrong:
+            remove(damaged.with_name(DAMAGED + damaged.name))
+            damaged.rename(damaged.with_name(DAMAGED + damaged.name))
+        return found, list(wrong.values())
+    if wrong:
+        told = "; ".join(wrong.values())
+        raise CheckpointError(f"{told}. No state is left to go on from: remove {folder} to begin again")
+    return None
 
 
 def saved(folder: Path) -> dict[int, Path]:
@@ -131,12 +147,14 @@ def saved(folder: Path) -> dict[int, Path]:
 
 
 def prune(folder: Path, keep: Iterable[int]) -> None:
-    """Remove all states but these, and what was left half written."""
+    """Remove all states but these, what was left half written, and damaged ones that the run has passed."""
     wanted = set(keep)
-    for step, path in saved(folder).items():
+    there = saved(folder)
+    for step, path in there.items():
         if step not in wanted:
             remove(path)
-    for path in folder.glob(".step-*"):
+    passed = [path for path in folder.glob(f"{DAMAGED}step-*") if path.name[-8:] <= f"{max(there, default=0):08d}"]
+    for path in [*folder.glob(".step-*"), *passed]:
         shutil.rmtree(path, ignore_errors=True)
 
 

@@ -49,5 +49,6 @@ class Distill:
 
 
 def divergence(truth: Float[Tensor, "places labels"], said: Float[Tensor, "places labels"]) -> Float[Tensor, ""]:
-    """The sum of KL(truth ‖ said) = Σ p · (log p − log q), from the scores of both."""
+    """The sum of KL(truth ‖ said) = Σ p · (log p − log q), from the scores of both; in float32 at least."""
+    truth, said = (x.float() if x.dtype.itemsize < 4 else x for x in (truth, said))
     return nn.functional.kl_div(said.log_softmax(-1), truth.log_softmax(-1), reduction="sum", log_target=True)

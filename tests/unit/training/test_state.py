@@ -8,6 +8,7 @@ import torch
 from safetensors import SafetensorError
 from unit.training.tiny import files_of, write_recipe
 
+from regard.checkpoint import files
 from regard.checkpoint.files import CheckpointError
 from regard.training import state
 from regard.training.folder import Folder, read_metrics
@@ -50,7 +51,7 @@ def test_a_library_that_cannot_write_says_so_as_the_disk_does(tmp_path, monkeypa
     def refuse(*_, **__):
         raise SafetensorError("Error while serializing: I/O error: No space left on device (os error 28)")
 
-    monkeypatch.setattr(state, "save_file", refuse)
+    monkeypatch.setattr(files, "save_file", refuse)
     with pytest.raises(OSError, match="No space left on device"):
         put(tmp_path, 2)
     assert not state.saved(tmp_path)
@@ -61,12 +62,10 @@ def test_damaged_states_are_told(tmp_path):
     place = put(tmp_path, 3)
     path = place / "state.safetensors"
     path.write_bytes(path.read_bytes()[:-4])
-    with pytest.raises(
-        CheckpointError, match=r"step-00000003 is damaged .*remove it to go on from the state before it"
-    ):
+    with pytest.raises(CheckpointError, match=r"step-00000003 cannot be read .*incomplete"):
         state.load(place)
     (place / "state.json").write_text("{}")
-    with pytest.raises(CheckpointError, match="step-00000003"):
+    with pytest.raises(CheckpointError, match=r"step-00000003 was written by another version of regard, or is damaged"):
         state.load(place)
 
 
@@ -116,9 +115,39 @@ def test_a_damaged_state_is_passed_over(tmp_path, capsys):
     path.write_bytes(path.read_bytes()[:-1])
     train(recipe, change, folder=tmp_path / "run", resume=True)
     said = capsys.readouterr().err
-    assert "step-00000006 is damaged" in said
+    assert "step-00000006 cannot be read" in said
     assert "going on from step 4" in said
     assert files_of(tmp_path / "run") == expected
+
+
+def test_what_cannot_be_read_is_kept_until_the_run_has_passed_it(tmp_path):
+    for step in (2, 4, 6):
+        put(tmp_path, step)
+    (tmp_path / "step-00000006" / "state.json").write_text("{}")
+    found, wrong = state.last(tmp_path)
+    assert (found.progress.step, len(wrong)) == (4, 1)
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "damaged-step-00000006",
+        "step-00000002",
+        "step-00000004",
+    ]
+    put(tmp_path, 5)
+    state.prune(tmp_path, [5])
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["damaged-step-00000006", "step-00000005"]
+    put(tmp_path, 6)
+    state.prune(tmp_path, [6])
+    assert [path.name for path in tmp_path.iterdir()] == ["step-00000006"]
+
+
+def test_a_run_of_which_no_state_can_be_read_is_not_begun_anew(tmp_path):
+    recipe = write_recipe(tmp_path)
+    train(recipe, {"training.steps": 4}, folder=tmp_path / "run")
+    for path in (tmp_path / "run" / "checkpoints").glob("step-*/state.json"):
+        path.write_text(path.read_text().replace('"progress": {', '"progress": {"from_the_future": 1,'))
+    before = files_of(tmp_path / "run")
+    with pytest.raises(CheckpointError, match=r"another version of regard.*No state is left to go on from: remove"):
+        train(recipe, {"training.steps": 4}, folder=tmp_path / "run", resume=True)
+    assert files_of(tmp_path / "run") == before
 
 
 def test_what_differs_is_said(tmp_path, capsys, monkeypatch):

@@ -1,0 +1,160 @@
+"""A run that goes on under other circumstances: more steps, other data, another network. What can be done is done."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+import torch
+from unit.training.tiny import RECIPE, files_of, write_pairs, write_recipe
+
+from regard.training import state
+from regard.training.folder import Folder, read_metrics
+from regard.training.run import train
+
+SHORT = {"training.steps": 6, "training.save_every": 2}
+
+
+def steps_of(run):
+    return [line["step"] for line in read_metrics(run / "metrics.jsonl") if "loss" in line]
+
+
+@pytest.fixture
+def begun(tmp_path):
+    """A recipe, and the folder of a run that is at its end."""
+    recipe = write_recipe(tmp_path)
+    train(recipe, SHORT, folder=tmp_path / "run")
+    return recipe, tmp_path / "run"
+
+
+def test_more_steps_are_done(begun):
+    recipe, run = begun
+    train(recipe, {**SHORT, "training.steps": 10}, folder=run, resume=True)
+    assert max(state.saved(run / "checkpoints")) == 10
+    assert steps_of(run)[-1] == 10
+    done = files_of(run)
+    train(recipe, {**SHORT, "training.steps": 10}, folder=run, resume=True)
+    assert files_of(run) == done  # there is nothing left to do
+
+
+def test_other_data_is_said_and_begun_once_more(begun, capsys):
+    recipe, run = begun
+    at = state.load(run / "checkpoints" / "step-00000006").progress
+    assert at.batch
+    write_pairs(recipe.parent, "train", 30, seed=5)
+    train(recipe, {**SHORT, "training.steps": 7}, folder=run, resume=True)
+    assert "the data or the size of the batches is not what it was" in capsys.readouterr().err
+    assert state.load(run / "checkpoints" / "step-00000007").progress.epoch > at.epoch
+
+
+def test_larger_batches_too(begun, capsys):
+    recipe, run = begun
+    train(recipe, {**SHORT, "training.steps": 8, "training.tokens": 600}, folder=run, resume=True)
+    assert "the data or the size of the batches is not what it was" in capsys.readouterr().err
+    assert max(state.saved(run / "checkpoints")) == 8
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"network.model_dim": 32}, r"is of another network: .*Give \[network\] and \[tokenizer\] as they were"),
+        ({"training.optimizer": {"kind": "adafactor"}}, r"is of another optimizer: .*training.optimizer as it was"),
+        ({"tokenizer.size": 30}, r"the run began with the tokenizer .*'size': 40.*choose another folder"),
+    ],
+)
+def test_what_a_run_cannot_go_on_with(begun, change, said):
+    recipe, run = begun
+    before = {name: data for name, data in files_of(run).items() if name != "recipe.toml"}
+    with pytest.raises(ValueError, match=said):
+        train(recipe, {**SHORT, "training.steps": 8, **change}, folder=run, resume=True)
+    assert {name: data for name, data in files_of(run).items() if name != "recipe.toml"} == before
+
+
+@pytest.mark.parametrize("change", [{"training.ema": 0.9}, {"training.freeze": ["encoder"]}])
+def test_what_it_can(begun, change):
+    recipe, run = begun
+    before = state.load(run / "checkpoints" / "step-00000006").tensors
+    train(recipe, {**SHORT, "training.steps": 8, **change}, folder=run, resume=True)
+    after = state.load(run / "checkpoints" / "step-00000008").tensors
+    moved = {name for name in before if name.startswith("parameter/") and not torch.equal(before[name], after[name])}
+    assert moved
+    assert any(name.startswith("parameter/encoder") for name in moved) is ("training.freeze" not in change)
+
+
+def test_a_run_that_failed_before_its_first_state_is_simply_begun(tmp_path):
+    recipe = write_recipe(tmp_path)
+    with pytest.raises(ValueError, match="no part 'encodr'"):
+        train(recipe, {**SHORT, "training.freeze": ["encodr"]}, folder=tmp_path / "run")
+    assert not (tmp_path / "run").exists()  # it was told before anything was done
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "recipe.toml").write_text("")
+    (tmp_path / "run" / "metrics.jsonl").write_text('{"step": 1}\n')
+    train(recipe, SHORT, folder=tmp_path / "run")
+    assert steps_of(tmp_path / "run") == [5, 6]
+
+
+def test_a_tokenizer_is_learnt_again_for_other_settings_and_other_data(tmp_path):
+    recipe = write_recipe(tmp_path)
+    place = tmp_path / "run" / "cache" / "tokenizer"
+    sizes = []
+    for change in ({}, {"tokenizer.size": 10}, {}):
+        train(recipe, {**SHORT, **change}, folder=tmp_path / "run")
+        sizes.append(len(json.loads((place / "tokenizer.json").read_text())["model"]["vocab"]))
+        for path in (tmp_path / "run" / "checkpoints").iterdir():
+            state.remove(path)
+    assert sizes[0] == sizes[2] > sizes[1] == 10
+    (tmp_path / "train.a").write_text((tmp_path / "train.a").read_text().replace("dog", "wolf"))
+    train(recipe, SHORT, folder=tmp_path / "run")
+    assert "wolf" in json.loads((place / "tokenizer.json").read_text())["model"]["vocab"]
+
+
+def test_a_new_best_network_comes_with_its_state(tmp_path, monkeypatch):
+    """Or a run that was killed, and goes on in another way, would keep a network of the way that it did not go."""
+    recipe = write_recipe(tmp_path)
+    there = []
+    replace = Folder.replace_best
+
+    def watched(self, write):
+        there.append(list(state.saved(self.states)))
+        replace(self, write)
+
+    monkeypatch.setattr(Folder, "replace_best", watched)
+    change = {"training.steps": 6, "training.evaluate_every": 2, "training.save_every": 100}
+    train(recipe, change, folder=tmp_path / "run")
+    assert there == [[], [2], [4]]  # each evaluation is better than the one before, and has left its state
+
+
+def test_two_vocabularies_of_one_size_are_two(tmp_path):
+    for name in ("train", "valid"):
+        write_pairs(tmp_path, name, 60, seed=3)
+        target = tmp_path / f"{name}.b"
+        target.write_text(target.read_text().upper())  # as many words, all others
+    path = tmp_path / "recipe.toml"
+    path.write_text(RECIPE.replace("size = 40", "size = 40\nshared = false"))
+    best = train(path, SHORT, folder=tmp_path / "run")
+    tensors = state.load(tmp_path / "run" / "checkpoints" / "step-00000006").tensors
+    assert "parameter/target.tokens.weight" in tensors
+    config = json.loads((best / "config.json").read_text())
+    assert config["share_encoder_decoder_embeddings"] is False
+    with pytest.raises(ValueError, match=r"one vocabulary for both sides: set tokenizer.shared = true"):
+        train(path, {**SHORT, "network.family": "mbart"}, folder=tmp_path / "other")
+
+
+LIMITED = """
+import resource, signal
+from regard.training.run import train
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+resource.setrlimit(resource.RLIMIT_FSIZE, ({limit}, {limit}))
+train({recipe!r}, {change!r}, folder={folder!r})
+"""
+
+
+def test_a_disk_that_is_full_where_the_library_writes(begun):
+    """safetensors writes by itself, and has its own word for a full disk: for `best` too, the disk is told."""
+    recipe, run = begun
+    large = (run / "best" / "model.safetensors").stat().st_size
+    change = {**SHORT, "training.evaluate_every": 1}
+    script = LIMITED.format(limit=large - 100, recipe=str(recipe), change=change, folder=str(run.parent / "full"))
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert "OSError: step 1: " in done.stderr
+    assert "The run can only begin again" in done.stderr or "No state was written yet" in done.stderr
