@@ -6,13 +6,14 @@ from __future__ import annotations
 import ctypes
 from typing import TypeVar
 
+import torch
 from torch import Tensor, nn
 
 from regard.engine.attention import QuickAttention
 from regard.engine.compiled import CompiledDense, CompiledGated, CompiledResidual, InPanels
 from regard.engine.parts import CrossProjection, SelfProjection
 from regard.native import structures
-from regard.native.kernels import bias_strides
+from regard.native.kernels import bias_strides, whole
 from regard.native.library import library
 from regard.native.structures import lengths_of
 from regard.transformer.attention import Looking, Source
@@ -63,7 +64,7 @@ class CompiledBlock(Block):
             batch.own = _kept(kept, looking, before)
         if kept_source is not None and across is not None:
             batch.source = _kept(kept_source, looking)
-        x = x.clone()
+        x = x.to(torch.float32, copy=True, memory_format=torch.contiguous_format)
         library().run_block(ctypes.addressof(self.structure), ctypes.addressof(batch), x.data_ptr())
         return x
 
@@ -130,10 +131,10 @@ def _batch(looking: Looking, source: Source | None) -> structures.Batch:
         found.causal = isinstance(looking.mask, Causal)
         held: tuple[Tensor, ...] = ()
         if isinstance(looking.position, Rotation):
-            held = looking.position.cosine.contiguous(), looking.position.sine.contiguous()
+            held = whole(looking.position.cosine), whole(looking.position.sine)
             found.cosine, found.sine = (part.data_ptr() for part in held)
         elif isinstance(looking.position, Tensor):
-            held = (looking.position.contiguous(),)
+            held = (whole(looking.position),)
             found.bias = held[0].data_ptr()
             found.bias_row, found.bias_head, found.bias_query = bias_strides(held[0])
         if source is not None:

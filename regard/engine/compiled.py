@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Never, SupportsIndex
 
+import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
@@ -17,11 +19,33 @@ from regard.transformer.normalization import LayerNorm, RMSNorm
 from regard.transformer.residual import Residual
 from regard.transformer.scores import Vectors
 
+STAYS = (
+    "a prepared network stays float32 on the CPU, and is neither copied nor pickled: move, change, copy or save the "
+    "network that it was prepared from, and prepare that"
+)
 KINDS = {function: kind for kind, function in ACTIVATIONS.items()}
 """Activations by the functions that compute them."""
 
 
-class InPanels(nn.Module):
+class InPlace(nn.Module):
+    """A part whose tensors the compiled functions know by their addresses: they stay where and what they are."""
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> InPlace:
+        before = self._addresses()
+        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
+        if self._addresses() != before:
+            raise TypeError(f"this network is of no more use: {STAYS}")
+        return self
+
+    def _addresses(self) -> list[tuple[int, torch.dtype]]:
+        tensors = [*self.parameters(recurse=False), *self.buffers(recurse=False)]
+        return [(tensor.data_ptr(), tensor.dtype) for tensor in tensors]
+
+    def __reduce_ex__(self, protocol: SupportsIndex) -> Never:
+        raise TypeError(STAYS)
+
+
+class InPanels(InPlace):
     """A matrix in panels of sixteen outputs, of floats or of bytes, as the compiled product reads it.
 
     With bytes, each vector that comes is rounded to some twelve bits, by its largest number: nearly all that is lost is
@@ -39,8 +63,9 @@ class InPanels(nn.Module):
             self.outputs, self.inputs = weight.levels.shape
             packed, scale = kernels.pack_bytes(weight.levels), weight.scale.contiguous()
         else:
-            self.outputs, self.inputs = affine.widened.shape
-            packed = kernels.pack(affine.widened)
+            numbers = affine.widened
+            self.outputs, self.inputs = numbers.shape
+            packed = kernels.pack(numbers)
         self.packed = nn.Buffer(packed, persistent=False)
         self.register_buffer("scale", scale, persistent=False)
         self.register_buffer("bias", affine.bias, persistent=False)
@@ -92,7 +117,7 @@ class CompiledGated(nn.Module):
         return found if x.dim() == 2 else found.view(*x.shape)
 
 
-class CompiledNorm(nn.Module):
+class CompiledNorm(InPlace):
     """LayerNorm or RMSNorm; of a sum, if asked."""
 
     bias: Tensor | None
@@ -106,9 +131,9 @@ class CompiledNorm(nn.Module):
 
     def forward(self, x: Float[Tensor, "*any dim"], said: Tensor | None = None) -> Float[Tensor, "*any dim"]:
         """norm(x + said)."""
-        if x.dim() == 2:
-            return kernels.add_and_normalise(x, said, self.norm)
-        return self(x.flatten(0, -2)).view(x.shape)
+        flat = [None if part is None else part.flatten(0, -2) for part in (x, said)]
+        assert flat[0] is not None
+        return kernels.add_and_normalise(flat[0], flat[1], self.norm).view(x.shape)
 
 
 class CompiledResidual(nn.Module):

@@ -5,11 +5,13 @@ output goes, when texts leave a batch, enter it, or are spread over beams. So ne
 anything of it: outside of its list, a text's scores are -inf.
 
 The rows of the vocabulary's matrix that some text of the batch needs are put together when the batch changes. They are
-not laid out anew, as the matrices of a prepared network are: that takes longer than a few tokens do.
+laid out for the compiled product, where there is one; torch multiplies them as they are, for to lay them out as it does
+for a network that stays takes longer than a few tokens do.
 """
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -87,6 +89,12 @@ class ListedSource(Source):
         return ListedSource(both.hidden, both.rows, both.copies, lists=self.lists.add(other.lists))
 
 
+class Asked(threading.local):
+    """The texts that are being read; each thread reads its own."""
+
+    source: ListedSource | None = None
+
+
 class ListedLanguageModel(nn.Module):
     """Scores the tokens of the lists; all others are impossible."""
 
@@ -96,13 +104,12 @@ class ListedLanguageModel(nn.Module):
         self.scale = plain.scale if isinstance(plain, LanguageModel) else 1.0
         self.table = _table(plain)
         self.vocabulary = self.table.vocabulary
-        self.asked: ListedSource | None = None
-        """The texts that are being read."""
+        self.asked = Asked()
 
     def forward(self, x: Vectors, rows: Rows) -> Scores:
         """The scores of each vector. Vectors of a text stand side by side, those of its beams one after the other."""
-        assert self.asked is not None
-        lists, copies = self.asked.lists, self.asked.copies
+        assert self.asked.source is not None
+        lists, copies = self.asked.source.lists, self.asked.source.copies
         if lists.matrix is None:
             lists.matrix = self.table.rows(lists.union)
         if self.transform is not None:
@@ -156,13 +163,13 @@ class Listed(EncoderDecoder):
         """Read the source (or what `encode` made of it) and the target so far."""
         listed = source if isinstance(source, Source) else self.encode(source, mask, rows=rows)
         assert isinstance(listed, ListedSource)
-        self.head.asked = listed
+        self.head.asked.source = listed
         try:
             return super().forward(
                 listed, target, target_mask=target_mask, cache=cache, target_rows=target_rows, scored=scored
             )
         finally:
-            self.head.asked = None
+            self.head.asked.source = None
 
 
 @dataclass(frozen=True)

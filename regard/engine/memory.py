@@ -11,8 +11,8 @@ import ctypes
 import os
 import sys
 
-LARGE = 64 << 20
-"""Blocks up to this many bytes come from the heap."""
+LARGE = (64 << 20, 32 << 20)
+"""Blocks up to this many bytes come from the heap; glibc before 2.35 takes no more than the second."""
 FREE = 512 << 20
 """So many free bytes at the end of the heap are kept."""
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # the names of these settings in malloc.h
@@ -29,4 +29,5 @@ def keep_freed() -> bool:
     library = ctypes.CDLL(None)
     if not hasattr(library, "mallopt"):  # only glibc has it
         return False
-    return all(library.mallopt(*setting) == 1 for setting in ((_MMAP_THRESHOLD, LARGE), (_TRIM_THRESHOLD, FREE)))
+    large = any(library.mallopt(_MMAP_THRESHOLD, size) == 1 for size in LARGE)
+    return library.mallopt(_TRIM_THRESHOLD, FREE) == 1 and large

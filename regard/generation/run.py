@@ -84,9 +84,14 @@ class Run:
     def _read_on(self) -> None:
         """Read a window of inputs and sort it, when all are on their way and none of the window before is left.
 
-        So no more than two windows are ever held, however long one text may take.
+        So no more than two windows are ever held, however long one text may take. Where only one text may be read at a
+        time, it is finished before the next: whoever types it waits for it.
         """
-        if self.waiting or any(text.text.number < self.oldest for text in self.batch.all):
+        if (
+            self.waiting
+            or (self.window <= 1 and self.batch.all)
+            or any(text.text.number < self.oldest for text in self.batch.all)
+        ):
             return
         search = self.settings.search
         for number, given in islice(self.inputs, max(self.window, 1)):

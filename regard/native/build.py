@@ -60,7 +60,19 @@ def _wide() -> bool:
 
 
 def _folder() -> Path:
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "regard"
+    """The user's cache folder. What lies in it is loaded and run, so nobody else may be able to write to it."""
+    said = Path(os.environ.get("XDG_CACHE_HOME", ""))
+    try:
+        folder = (said if said.is_absolute() else Path.home() / ".cache") / "regard"
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        about = folder.stat()
+    except (RuntimeError, OSError) as error:  # RuntimeError: a user without a home
+        raise NotBuiltError(f"they cannot be kept in the cache folder ({error}): set XDG_CACHE_HOME") from None
+    if about.st_uid != os.getuid() or about.st_mode & 0o022:
+        raise NotBuiltError(
+            f"others may write to {folder}, and what lies there is run: make it yours alone (chmod 700)"
+        )
+    return folder
 
 
 def _name(compiler: str, sources: list[Path], wide: bool) -> str:
@@ -72,7 +84,6 @@ def _name(compiler: str, sources: list[Path], wide: bool) -> str:
 def _compile(compiler: str, sources: list[Path], library: Path, wide: bool) -> None:
     """Compile beside, and rename: nobody ever loads half a library. What is for wide registers must prove itself."""
     try:
-        library.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=library.parent) as beside:
             made = Path(beside) / library.name
             if not (wide and _made(compiler, (*FLAGS, *WIDE_FLAGS), sources, made) is None and _proved(made)):

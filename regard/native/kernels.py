@@ -1,6 +1,7 @@
 """The compiled functions, called with tensors. Each has a definition in torch beside it in the tests.
 
-Tensors are float32 on the CPU. What a function returns is new.
+Tensors are on the CPU and float32; others are widened first. What a function returns is new, and float32, whatever
+torch's defaults are.
 """
 
 from __future__ import annotations
@@ -31,11 +32,27 @@ ACTIVATIONS = {
 Vectors = Float[Tensor, "rows dim"]
 
 
+def floats(*shape: int) -> Tensor:
+    """Room for so many numbers."""
+    return torch.empty(shape, dtype=torch.float32, device="cpu")
+
+
+def whole(x: Tensor) -> Tensor:
+    """The same as float32, every number beside the one before."""
+    return x.to(torch.float32).contiguous()
+
+
+def _lines(x: Vectors) -> Vectors:
+    """The same as float32, the numbers of a row side by side, however far apart the rows are."""
+    x = x.to(torch.float32)
+    return x if x.stride(1) == 1 else x.contiguous()
+
+
 def pack(weight: Float[Tensor, "output input"]) -> Float[Tensor, " packed"]:
     """A matrix in panels."""
-    weight = weight if weight.stride(1) == 1 else weight.contiguous()
+    weight = _lines(weight)
     outputs, inputs = weight.shape
-    packed = torch.empty(library().packed_size(outputs, inputs))
+    packed = floats(library().packed_size(outputs, inputs))
     library().pack(outputs, inputs, weight.data_ptr(), weight.stride(0), packed.data_ptr())
     return packed
 
@@ -44,32 +61,32 @@ def pack_bytes(levels: Int8[Tensor, "output input"]) -> Int8[Tensor, " packed"]:
     """A matrix of bytes in panels."""
     levels = levels.contiguous()
     outputs, inputs = levels.shape
-    packed = torch.empty(library().packed_bytes_size(outputs, inputs), dtype=torch.int8)
+    packed = torch.empty(library().packed_bytes_size(outputs, inputs), dtype=torch.int8, device="cpu")
     library().pack_bytes(outputs, inputs, levels.data_ptr(), packed.data_ptr())
     return packed
 
 
 def multiply(x: Vectors, matrix: Matrix) -> Float[Tensor, "rows output"]:
     """activation(x·weightᵀ + bias). With bytes, each vector is rounded to some twelve bits."""
-    x = x if x.stride(1) == 1 else x.contiguous()
+    x = _lines(x)
     rows = x.shape[0]
-    found = torch.empty(rows, matrix.outputs)
+    found = floats(rows, matrix.outputs)
     library().apply(ctypes.addressof(matrix), rows, x.data_ptr(), x.stride(0), found.data_ptr())
     return found
 
 
 def add_and_normalise(x: Vectors, said: Vectors | None, norm: Norm) -> Vectors:
     """norm(x + said)."""
-    x, said = x.contiguous(), None if said is None else said.contiguous()
-    found = torch.empty_like(x)
+    x, said = whole(x), None if said is None else whole(said)
+    found = floats(*x.shape)
     library().add_and_normalise(*x.shape, x.data_ptr(), pointer(said), ctypes.addressof(norm), found.data_ptr())
     return found
 
 
 def gate(x: Float[Tensor, "rows twice"], activation: int) -> Vectors:
     """activation(gate) · up, of vectors that are both, side by side."""
-    x = x.contiguous()
-    found = torch.empty(x.shape[0], x.shape[1] // 2)
+    x = whole(x)
+    found = floats(x.shape[0], x.shape[1] // 2)
     library().gate(*found.shape, x.data_ptr(), activation, found.data_ptr())
     return found
 
@@ -91,13 +108,15 @@ def attend(
     left corner.
     """
     tokens, heads, dim = query.shape
+    query, key, value = (x.to(torch.float32) for x in (query, key, value))
+    bias = None if bias is None else bias.to(torch.float32)
     if query.stride(2) != 1 or query.stride(1) != dim:
         query = query.contiguous()
     if key.stride() != value.stride() or key.stride(-1) != 1:
         key, value = key.contiguous(), value.contiguous()
     if bias is not None and bias.stride(-1) != 1:
         bias = bias.contiguous()
-    answer = torch.empty(tokens, heads * dim)
+    answer = floats(tokens, heads * dim)
     rectangle = key.dim() == 4
     row, head, place = key.stride()[:3] if rectangle else (0, key.stride(1), key.stride(0))
     asked = Attention(
@@ -122,6 +141,7 @@ def keep(
     kept: Float[Tensor, "lines heads room dim"], new: Float[Tensor, "tokens heads dim"], lengths: Lengths, old: Lengths
 ) -> None:
     """Put new keys or values behind what the rows of a rectangle have."""
+    new = new.to(torch.float32)
     if new.stride(2) != 1 or new.stride(1) != new.shape[2]:
         new = new.contiguous()
     library().keep(
@@ -132,8 +152,8 @@ def keep(
 
 def log_sum(scores: Float[Tensor, "rows size"]) -> Float[Tensor, "rows 1"]:
     """log Σ e^score of each row."""
-    scores = scores.contiguous()
-    found = torch.empty(scores.shape[0], 1)
+    scores = whole(scores)
+    found = floats(scores.shape[0], 1)
     library().log_sum(*scores.shape, scores.data_ptr(), found.data_ptr())
     return found
 
@@ -142,9 +162,9 @@ def best(
     scores: Float[Tensor, "rows size"], count: int
 ) -> tuple[Float[Tensor, "rows count"], Int[Tensor, "rows count"]]:
     """The best of each row, the best first, and where they stand; of equal ones, the earlier comes first."""
-    scores = scores.contiguous()
+    scores = whole(scores)
     rows, size = scores.shape
     count = min(count, size)
-    values, places = torch.empty(rows, count), torch.empty(rows, count, dtype=torch.long)
+    values, places = floats(rows, count), torch.empty(rows, count, dtype=torch.long, device="cpu")
     library().best(rows, size, scores.data_ptr(), count, values.data_ptr(), places.data_ptr())
     return values, places

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import threading
 import warnings
 from collections.abc import Iterable
 from functools import cache
@@ -35,10 +36,14 @@ FUNCTIONS = {
 """The arguments of each: a pointer, a long, an int, a float, a double."""
 
 
+_building = threading.Lock()
+
+
 @cache
 def _found() -> tuple[Any, str]:
     try:
-        return typed(ctypes.CDLL(str(build()))), "in use"
+        with _building:  # several threads may be the first to ask
+            return typed(ctypes.CDLL(str(build()))), "in use"
     except (NotBuiltError, OSError) as error:
         if "could not compile" in str(error):
             warnings.warn(f"regard's compiled parts are not used: {error}", RuntimeWarning, stacklevel=3)

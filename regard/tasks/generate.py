@@ -121,7 +121,7 @@ class Generator:
     def generate(self, prompts: Iterable[str], *, window: int = WINDOW) -> Iterator[Written]:
         """Continue every prompt; results come in the order of the prompts, as soon as they are ready.
 
-        No more than `window` prompts are read ahead.
+        They are read `window` at a time, to be sorted by length; with 1, each is done before the next is read.
         """
         waiting: deque[Prompt] = deque()
         given = self._given(prompts, waiting)

@@ -117,7 +117,7 @@ class Translator:
         """Translate every text; results come in the order of the texts, as soon as they are ready.
 
         A text that is too long for the network is translated in pieces of whole sentences. An empty one stays empty.
-        No more than `window` texts are read ahead.
+        They are read `window` at a time, to be sorted by length; with 1, each is done before the next is read.
         """
         waiting: Waiting = deque()
         given = self._given(texts, waiting)

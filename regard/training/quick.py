@@ -34,6 +34,10 @@ SHORT = 64 * 64
 """Up to so many pairs of a query and a key, the equation is quicker than the fused kernel."""
 
 
+LONG = 2048 * 2048
+"""Up to so many, the compiled parts write the weights of a row and head down on the way back: 50 MB for each thread."""
+
+
 class ShortKernel(Kernel):
     """Attention as the equation says where rows are short, fused where they are long."""
 
@@ -55,6 +59,7 @@ class TrainingAttention(MultiHeadAttention):
     def _rowwise(self, query: Heads, key: KeyHeads, value: KeyHeads, looking: Looking, key_rows: Rows) -> Tensor:
         dim, mask = query.shape[2], type(looking.mask)
         known = query.shape[1] == key.shape[1] and dim % LANES == 0 and mask in (Causal, Everything)
+        known = known and looking.rows.longest * key_rows.longest <= LONG
         if not known or (looking.position is not None and not isinstance(looking.position, Rotation)):
             return super()._rowwise(query, key, value, looking, key_rows)
         if self.kernel._forward_hooks or not compiled(query, key, value):

@@ -177,6 +177,7 @@ class DecoderOnly(Network):
             cache = self.decoder.begin(cache, batch, self.embedding.like(self.model_dim))
         entered = enter(tokens, mask, rows, cache)
         _check_length(entered.rows, self.embedding)
+        _check_rows(entered.rows, source)
         x = self.embedding(entered.tokens, entered.rows, entered.pack(segments))
         return self._output(self.decoder(x, entered.rows, entered.mask, source, cache), entered, cache, source, scored)
 
@@ -220,11 +221,16 @@ class EncoderDecoder(Network):
         if not isinstance(source, Source):
             source = self.encode(source, mask, rows=rows)
         entered = enter(target, target_mask, target_rows, cache)
-        if entered.rows.batch != source.rows.batch * source.copies:
-            raise ValueError(f"{source.rows.batch * source.copies} source rows but {entered.rows.batch} target rows")
+        _check_rows(entered.rows, source)
         _check_length(entered.rows, self.target)
         x = self.target(entered.tokens, entered.rows)
         return self._output(self.decoder(x, entered.rows, entered.mask, source, cache), entered, cache, source, scored)
+
+
+def _check_rows(rows: Rows, source: Source | None) -> None:
+    """Each row has its own of the source, or shares it with as many others as are said."""
+    if source is not None and rows.batch != source.rows.batch * source.copies:
+        raise ValueError(f"{source.rows.batch * source.copies} source rows but {rows.batch} target rows")
 
 
 def _check_length(rows: Rows, embedding: Embedding) -> None:

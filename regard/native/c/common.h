@@ -88,7 +88,7 @@ INLINE void store(float *to, vec x, long count) {
 }
 
 /* e^x to the last digit or the one before. x = n·ln 2 + r; e^r by its Taylor series up to r^7, n by the exponent's bits.
-   What is below the smallest normal number becomes 0. */
+   What is below about e^-87, near the smallest normal number, becomes 0. */
 INLINE vec exponential(vec x) {
     const vec low = _mm256_set1_ps(-87.3365447f), high = _mm256_set1_ps(88.7228317f);
     vec tiny = _mm256_cmp_ps(x, low, _CMP_LT_OQ);

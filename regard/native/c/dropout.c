@@ -1,4 +1,4 @@
-/* Dropout, and the connection around a sublayer in training: dropout, sum and norm in one pass, and the way back. */
+/* Dropout, and the connection around a sublayer in training: dropout and sum in one pass, and the way back. */
 #include "chance.h"
 
 #define GROUP 16

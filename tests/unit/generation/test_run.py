@@ -47,6 +47,21 @@ def test_the_limit_follows_from_the_network_and_the_input():
     assert limit("translating", Given([1, 2], [3] * 4)) == min(ROOM - 2, 4 * TIMES_SOURCE + BESIDES)
 
 
+@pytest.mark.parametrize("search", [Greedy(), Beam(size=3), Sample(seed=1, count=2)])
+def test_who_types_a_text_gets_its_result_before_the_next_is_read(search):
+    """With a window of one text; a beam or several samples of it are one text."""
+    told = []
+
+    def typed():
+        for number in range(3):
+            told.append(f"read {number}")
+            yield Given([3 + number, 4])
+
+    for result in generate(network("learned"), typed(), Settings(search=search, limit=3), window=1):
+        told.append(f"result {result.number}")
+    assert told == ["read 0", "result 0", "read 1", "result 1", "read 2", "result 2"]
+
+
 def test_the_limit_can_be_reached():
     """The last position is used, and no more."""
     result = one("learned", Given([4, 4]))

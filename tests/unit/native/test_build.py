@@ -4,6 +4,7 @@ import os
 import shutil
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -170,3 +171,49 @@ def test_a_compiler_that_does_not_know_them(empty_cache, wide_cpu, tmp_path, mon
     calls = counting(tmp_path, monkeypatch, text='case "$*" in *-mavx512f*) exit 1;; esac')
     assert build().read_text() == "made\n"
     assert calls() == 2
+
+
+def test_several_threads_build_one_library(empty_cache, tmp_path, monkeypatch):
+    calls = counting(tmp_path, monkeypatch, text="sleep 0.2")
+    library._found.cache_clear()
+    try:
+        threads = [threading.Thread(target=library.available) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert calls() == 1
+    finally:
+        library._found.cache_clear()
+
+
+def test_a_user_without_a_home(monkeypatch):
+    def nobody(*_):
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    monkeypatch.setattr(Path, "home", nobody)
+    with pytest.raises(NotBuiltError, match=r"Could not determine home directory.*set XDG_CACHE_HOME"):
+        build()
+
+
+def test_a_folder_in_the_working_directory_is_no_cache(tmp_path, monkeypatch):
+    """A relative XDG_CACHE_HOME is to be ignored, by its specification."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_CACHE_HOME", "here")
+    monkeypatch.setattr(Path, "home", lambda: tmp_path / "home")
+    counting(tmp_path, monkeypatch)
+    assert build().parent == tmp_path / "home" / ".cache" / "regard"
+
+
+def test_a_folder_that_others_may_write_to(empty_cache, tmp_path, monkeypatch):
+    counting(tmp_path, monkeypatch)
+    assert build().is_file()
+    assert empty_cache.stat().st_mode & 0o777 == 0o700
+    empty_cache.chmod(0o777)
+    with pytest.raises(NotBuiltError, match=r"others may write to .* make it yours alone"):
+        build()
+    empty_cache.chmod(0o700)
+    monkeypatch.setattr(os, "getuid", lambda: 4242)
+    with pytest.raises(NotBuiltError, match="others may write to"):
+        build()
