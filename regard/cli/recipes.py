@@ -21,13 +21,15 @@ def recipes(
         for each in names():
             sys.stdout.write(f"{each:{width}}  {title(each)}\n")
         return
-    if name not in names():
-        raise typer.BadParameter(f"there is no ready recipe {name!r}; there are {', '.join(names())}")
+    try:
+        recipe = text(name)
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from None
     if copy is None:
-        sys.stdout.write(text(name))
+        sys.stdout.write(recipe)
         return
     target = copy / f"{name}.toml" if copy.is_dir() else copy
     if target.exists():
         raise typer.BadParameter(f"{target} is there already: choose another name")
-    target.write_text(text(name), encoding="utf-8")
+    target.write_text(recipe, encoding="utf-8")
     sys.stderr.write(f"{target}: written\n")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -109,9 +109,9 @@ def continuing(tokenizer: Tokenizer) -> Tensor:
     return found
 
 
-def start_of(tokenizer: Tokenizer, theirs: dict[str, Any] | None) -> int:
+def start_of(tokenizer: Tokenizer, theirs: Mapping[str, Any]) -> int:
     """The token that a decoder reads first: as published, or the one that begins a text, or padding."""
-    said = (theirs or {}).get("decoder_start_token_id")
+    said = theirs.get("decoder_start_token_id")
     special = tokenizer.target.special
     choices = (said, special.begin, special.classify, special.padding, special.end)
     return next((int(number) for number in choices if number is not None), 0)

@@ -29,6 +29,7 @@ from regard.training.settings import Training
 from regard.training.validation import validate
 from regard.transformer.network import empty
 
+WRITING = "generation_config.json"
 Measure = Callable[["Trained"], Mapping[str, float]]
 """Measures a network on the validation data in the task's own way: BLEU, F1."""
 Sample = Callable[["Trained"], Sequence[str]]
@@ -56,7 +57,7 @@ class Trained:
         ids = {"bos_token_id": special.begin, "eos_token_id": special.end, "pad_token_id": special.padding}
         if self.recipe.objective.kind == "translate":
             ids["decoder_start_token_id"] = self.start
-        write_json(folder / "generation_config.json", {key: value for key, value in ids.items() if value is not None})
+        write_json(folder / WRITING, {key: value for key, value in ids.items() if value is not None})
         self._name_labels(folder)
         about: dict[str, Any] = {"task": self.recipe.task, "recipe": self.recipe.model_dump(exclude_none=True)}
         write_json(folder / "regard.json", about | ({"labels": list(self.labels)} if self.labels else {}))
@@ -124,8 +125,7 @@ def assemble(
     labels = labels_in(chosen)
     tokenizer = tokenizer_of(chosen, place.cache / "tokenizer", begun=bool(state.saved(place.states)))
     network, report = network_of(chosen, Known.of(tokenizer, len(labels)))
-    theirs = dict(report.origin.theirs) if report and report.origin else None
-    start = start_of(tokenizer, theirs)
+    start = start_of(tokenizer, _said(chosen, report))
     data = prepare(chosen, tokenizer, labels, longest(network.config), place.cache)
     for line in data.told:
         talk.say(line)
@@ -162,6 +162,15 @@ def assemble(
         reporter=talk,
         data=data.train.fingerprint,
     )
+
+
+def _said(chosen: Recipe, report: Report | None) -> Mapping[str, Any]:
+    """What the folder of a published network says about writing, in its generation config or, if older, its config."""
+    if not isinstance(chosen.network, recipe.Load) or report is None or report.origin is None:
+        return {}
+    writing = Path(chosen.network.load) / WRITING
+    later = read_json(writing) if writing.is_file() else {}
+    return {**report.origin.theirs, **{key: value for key, value in later.items() if value is not None}}
 
 
 def possible(plan: Training, talk: Callable[[str], None]) -> Training:
