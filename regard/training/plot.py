@@ -12,10 +12,12 @@ from typing import Any
 from regard.checkpoint.files import replacing
 from regard.training.folder import read_metrics
 
-WIDTH, HEIGHT, LEFT, TOP, GAP = 640, 220, 64, 30, 46
+COLUMNS, WIDTH, HEIGHT, LEFT, RIGHT, TOP, GAP = 2, 400, 170, 56, 24, 50, 46
 COLOURS = ("#1f6fb2", "#c8553d", "#3a8f5c", "#8a5fb0")
 TOGETHER = {"valid_loss": "loss"}
-"""Curves that share a picture with another."""
+"""Curves that share a panel with another."""
+LAST = ("rate", "gradient")
+"""What is of less interest."""
 
 
 @dataclass(frozen=True)
@@ -39,46 +41,47 @@ def plot(run: Path, target: Path) -> None:
 
 
 def panels_of(lines: Iterable[dict[str, Any]]) -> list[list[Curve]]:
-    """The curves, grouped by the picture that they share. Means of states are no points of a curve."""
+    """The curves, grouped by the panel that they share. Means of states are no points of a curve."""
     points: dict[str, list[tuple[float, float]]] = {}
     for line in lines:
         for name, value in line.items():
             if name not in ("step", "epoch", "mean_of") and "mean_of" not in line and math.isfinite(value):
                 points.setdefault(name, []).append((float(line["step"]), float(value)))
     panels: dict[str, list[Curve]] = {}
-    for name, found in points.items():
+    for name, found in sorted(points.items(), key=lambda item: item[0] in LAST):
         panels.setdefault(TOGETHER.get(name, name), []).append(Curve(name, found))
     return list(panels.values())
 
 
 def svg(panels: Sequence[Sequence[Curve]], title: str) -> str:
-    """All panels, one below the other."""
-    height = TOP + len(panels) * (HEIGHT + GAP)
+    """All panels, side by side and below each other, over the same steps."""
+    width, height = COLUMNS * (LEFT + WIDTH + RIGHT), TOP - (-len(panels) // COLUMNS) * (HEIGHT + GAP)
     parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH + LEFT + 20} {height}" '
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" '
         'font-family="sans-serif" font-size="12">',
-        f'<rect width="{WIDTH + LEFT + 20}" height="{height}" fill="white"/>',
-        f'<text x="{LEFT}" y="18" font-size="14">{escape(title)}</text>',
+        f'<rect width="{width}" height="{height}" fill="white"/>',
+        f'<text x="{LEFT}" y="20" font-size="14">{escape(title)}</text>',
     ]
+    across = ticks(0.0, max(x for curves in panels for curve in curves for x, _ in curve.points))
     for number, curves in enumerate(panels):
-        parts += _panel(curves, TOP + number * (HEIGHT + GAP))
+        row, column = divmod(number, COLUMNS)
+        parts += _panel(curves, across, LEFT + column * (LEFT + WIDTH + RIGHT), TOP + row * (HEIGHT + GAP))
     return "\n".join([*parts, "</svg>", ""])
 
 
-def _panel(curves: Sequence[Curve], top: int) -> list[str]:
-    xs = [x for curve in curves for x, _ in curve.points]
+def _panel(curves: Sequence[Curve], across: Sequence[float], left: int, top: int) -> list[str]:
     ys = [y for curve in curves for _, y in curve.points]
-    across, up = ticks(0.0, max(xs)), ticks(min(ys), max(ys))
+    up = ticks(min(ys), max(ys))
 
     def place(x: float, y: float) -> tuple[float, float]:
-        right = LEFT + WIDTH * (x - across[0]) / (across[-1] - across[0])
+        right = left + WIDTH * (x - across[0]) / (across[-1] - across[0])
         return right, top + HEIGHT * (1 - (y - up[0]) / (up[-1] - up[0]))
 
     parts = []
     for y in up:
         _, line = place(0.0, y)
-        parts.append(f'<line x1="{LEFT}" x2="{LEFT + WIDTH}" y1="{line:.1f}" y2="{line:.1f}" stroke="#ddd"/>')
-        parts.append(f'<text x="{LEFT - 6}" y="{line + 4:.1f}" text-anchor="end" fill="#555">{y:g}</text>')
+        parts.append(f'<line x1="{left}" x2="{left + WIDTH}" y1="{line:.1f}" y2="{line:.1f}" stroke="#ddd"/>')
+        parts.append(f'<text x="{left - 6}" y="{line + 4:.1f}" text-anchor="end" fill="#555">{y:g}</text>')
     for x in across:
         column, _ = place(x, up[0])
         parts.append(f'<text x="{column:.1f}" y="{top + HEIGHT + 16}" text-anchor="middle" fill="#555">{x:g}</text>')
@@ -90,7 +93,7 @@ def _panel(curves: Sequence[Curve], top: int) -> list[str]:
         if len(places) <= 40:
             parts += [f'<circle cx="{x:.1f}" cy="{y:.1f}" r="2.2" fill="{colour}"/>' for x, y in places]
         name = escape(curve.name.replace("_", " "))
-        parts.append(f'<text x="{LEFT + 110 * number}" y="{top - 5}" fill="{colour}">{name}</text>')
+        parts.append(f'<text x="{left + 110 * number}" y="{top - 8}" fill="{colour}">{name}</text>')
     return parts
 
 

@@ -12,7 +12,7 @@ from unit.training.tiny import write_recipe
 from regard.training import state
 from regard.training.average import mean
 from regard.training.folder import Folder, read_metrics
-from regard.training.plot import panels_of, plot, svg, ticks
+from regard.training.plot import LEFT, RIGHT, WIDTH, panels_of, plot, svg, ticks
 from regard.training.run import train
 from regard.training.state import Progress
 
@@ -77,7 +77,7 @@ LINES = [
 
 def test_a_picture_is_xml_and_its_points_are_where_the_values_are():
     panels = panels_of(LINES)
-    assert [[curve.name for curve in panel] for panel in panels] == [["loss", "valid_loss"], ["rate"], ["valid_bleu"]]
+    assert [[curve.name for curve in panel] for panel in panels] == [["loss", "valid_loss"], ["valid_bleu"], ["rate"]]
     picture = ET.fromstring(svg(panels, "a <run> & more"))
     lines = [line.get("points") for line in picture.iter() if line.tag.endswith("polyline")]
     assert len(lines) == 4
@@ -86,6 +86,8 @@ def test_a_picture_is_xml_and_its_points_are_where_the_values_are():
     assert y1 < y2  # the loss falls, and down is more in a picture
     ((_, y),) = (map(float, point.split(",")) for point in lines[1].split())
     assert y == pytest.approx((y1 + y2) / 2, abs=0.2)  # 3 lies between 4 and 2
+    ((last, _),) = (map(float, point.split(",")) for point in lines[2].split())
+    assert last == pytest.approx(x2 + LEFT + WIDTH + RIGHT, abs=0.2)  # the next panel, over the same steps
     assert all(value != 99 for panel in panels for curve in panel for _, value in curve.points)
     assert re.search("a &lt;run&gt; &amp; more", svg(panels, "a <run> & more"))
 
