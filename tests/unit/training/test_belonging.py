@@ -81,6 +81,17 @@ def test_a_network_that_knows_fewer_tokens_than_the_tokenizer(tmp_path):
         train(recipe, change, folder=tmp_path / "both")
 
 
+def test_a_decoder_begins_as_its_generation_config_says(tmp_path):
+    """Newer folders have it there alone; what is trained further begins as it did."""
+    recipe = write_recipe(tmp_path)
+    first = train(recipe, {"training.steps": 1}, folder=tmp_path / "first")
+    for name, token in (("config.json", None), ("generation_config.json", 7)):
+        values = json.loads((first / name).read_text())
+        (first / name).write_text(json.dumps({**values, "decoder_start_token_id": token}))
+    second = train(recipe, {"training.steps": 1, "network": {"load": str(first)}}, folder=tmp_path / "second")
+    assert json.loads((second / "generation_config.json").read_text())["decoder_start_token_id"] == 7
+
+
 def test_what_needs_validation_data_says_so(tmp_path):
     recipe = write_recipe(tmp_path)
     for change in ({"training.patience": 3}, {"training.average": {"kind": "best", "count": 2}}):
