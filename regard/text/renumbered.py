@@ -51,6 +51,12 @@ class Renumbered(Tokenizer):
             raise TokenizerError(f"there is no token with id {number}: the vocabulary ends at {len(self) - 1}")
         return self._by_id[number]
 
+    def parts(self) -> dict[int, tuple[int, int]]:
+        """The two tokens that each token was merged from, by published ids; a piece that has none parts nothing."""
+        numbers, whole = self._numbers, {self.special.unknown, *self.controls.values()}
+        found = {numbers[token]: (numbers[left], numbers[right]) for token, (left, right) in super().parts().items()}
+        return {token: pair for token, pair in found.items() if whole.isdisjoint((token, *pair))}
+
     def files(self) -> dict[str, bytes]:
         """The files that `save` writes: those that were read, with a class by which transformers opens them."""
         config = json.loads(self._files.get("tokenizer_config.json", b"{}"))

@@ -6,13 +6,14 @@ import difflib
 import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import astuple, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
 import tokenizers
 
 from regard.text.folder import TokenizerError, write_files
+from regard.text.merges import merged
 from regard.text.plain import plain
 
 KEYS = {
@@ -158,6 +159,21 @@ class Tokenizer:
         if found is None:
             raise TokenizerError(f"{token!r} is not in the vocabulary{_perhaps(token, self.vocabulary())}")
         return found
+
+    def parts(self) -> dict[int, tuple[int, int]]:
+        """The two tokens that each token was merged from, all by id. Only byte-pair vocabularies have such tokens.
+
+        Special tokens and those that were added to the vocabulary are never parted, nor is one a part of another token:
+        they stand for themselves, even where a merge could make them.
+        """
+        model = json.loads(self._core.to_str())["model"]
+        whole = {token.content for token in self._core.get_added_tokens_decoder().values()} | {*astuple(self.names)}
+        ids = model["vocab"]
+        return {
+            ids[token]: (ids[left], ids[right])
+            for token, (left, right) in merged(model).items()
+            if whole.isdisjoint((token, left, right))
+        }
 
     # -- text to ids
 

@@ -12,6 +12,7 @@ from regard.checkpoint.load import load
 from regard.text.folder import TokenizerError
 from regard.text.load import load as open_tokenizer
 from regard.text.tokenizer import Tokenizer
+from regard.training.build import longest
 from regard.training.objective import Labelling, Objective
 from regard.training.objectives import options
 from regard.training.objectives.agree import Agree
@@ -20,15 +21,61 @@ from regard.training.objectives.classify import Classify
 from regard.training.objectives.distill import Distill
 from regard.training.objectives.masked import Masked
 from regard.training.objectives.span import Span
+from regard.training.objectives.split import Parts, Split, table
 from regard.training.objectives.tag import Tag
 from regard.training.objectives.translate import Translate
 from regard.training.prepare import labels_of_folder
 
 
 def objective_of(
-    design: options.AnyOptions, tokenizer: Tokenizer, start: int, labels: Sequence[str] = (), device: str = "cpu"
+    design: options.AnyOptions,
+    tokenizer: Tokenizer,
+    start: int,
+    labels: Sequence[str] = (),
+    device: str = "cpu",
+    room: int | None = None,
 ) -> Objective:
-    """The objective. `start` is the token that a decoder reads first; a teacher is put on the device."""
+    """The objective. `start` is the token that a decoder reads first; a teacher is put on the device.
+
+    `room` is the longest row that the network can take. Splitting goes around all else: whoever is asked about a batch,
+    twice or with a teacher, is asked about the same tokens.
+    """
+    objective = _unsplit(design, tokenizer, start, labels, device)
+    if not isinstance(design, options.Writing) or not design.splitting:
+        return objective
+    parts, fitting = _parts(design, tokenizer), _fitting(objective, room)
+    return Split(objective=objective, parts=parts, chance=design.splitting, longest=fitting)
+
+
+def _fitting(objective: Objective, room: int | None) -> int | None:
+    """The longest row that fits both the network and its teacher."""
+    if not isinstance(objective, Distill):
+        return room
+    teacher: Any = objective.teacher
+    return min((length for length in (room, longest(teacher.config)) if length is not None), default=None)
+
+
+def _parts(design: options.Writing, tokenizer: Tokenizer) -> dict[str, Parts]:
+    """By which table each column is split."""
+    if isinstance(design, options.Translate):
+        return {"source": parts_of(tokenizer), "target": parts_of(tokenizer.target)}
+    return {"tokens": parts_of(tokenizer)}
+
+
+def parts_of(tokenizer: Tokenizer) -> Parts:
+    """The table by which the tokens of a vocabulary are split."""
+    parts = tokenizer.parts()
+    if not parts:
+        raise ValueError(
+            "objective.splitting takes apart what a vocabulary has merged, and this tokenizer has merged nothing: use "
+            "one with kind = 'bpe', or leave splitting out"
+        )
+    return table(parts, len(tokenizer))
+
+
+def _unsplit(
+    design: options.AnyOptions, tokenizer: Tokenizer, start: int, labels: Sequence[str], device: str
+) -> Objective:
     if isinstance(design, options.Span):
         return Span()
     objective = _labelling(design, tokenizer, start)

@@ -121,7 +121,19 @@ def prepare(recipe: Recipe, tokenizer: Tokenizer, labels: tuple[str, ...], room:
         measured = encode(source_of(recipe, recipe.data.valid), encoder, cache / "valid")
         told.append(f"validation data: {measured.report()}")
         valid = Batches(measured, arrangement, seed=0)
+    told += _crowded(recipe, arrangement, room)
     return Prepared(_batches(train, arrangement, recipe.seed), valid, _words(recipe, tokenizer), tuple(told))
+
+
+def _crowded(recipe: Recipe, arrangement: ByLength | Packed, room: int | None) -> list[str]:
+    """What there is to say where most pieces would outgrow the network if they were split, and so never are."""
+    splitting = getattr(recipe.objective, "splitting", 0)
+    if not splitting or not isinstance(arrangement, Packed) or not room or arrangement.length * (1 + splitting) <= room:
+        return []
+    return [
+        f"objective.splitting: pieces of {arrangement.length} tokens grow, and where they would need more than the "
+        f"network's {room} positions they stay whole: give a smaller data.length to see most of them split"
+    ]
 
 
 def _words(recipe: Recipe, tokenizer: Tokenizer) -> int | None:

@@ -170,6 +170,12 @@ class Recipe(Part):
         if self.objective.kind != USUAL[self.task]:
             usual = USUAL[self.task]
             raise ValueError(f"objective.kind is {self.objective.kind!r}: for task {self.task!r} it is {usual!r}")
+        kind = getattr(self.tokenizer, "kind", "bpe")  # what a loaded one has merged is seen when it is there
+        if getattr(self.objective, "splitting", 0) and kind != "bpe":
+            raise ValueError(
+                f"objective.splitting takes apart what a vocabulary has merged, and tokenizer.kind is {kind!r}, which "
+                "merges nothing: use kind = 'bpe', or leave splitting out"
+            )
         plan = self.training
         if not self.data.valid and (plan.patience or isinstance(plan.average, Best)):
             raise ValueError("training.patience and the mean of the best states need data.valid to know the best by")

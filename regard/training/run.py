@@ -126,10 +126,11 @@ def assemble(
     tokenizer = tokenizer_of(chosen, place.cache / "tokenizer", begun=bool(state.saved(place.states)))
     network, report = network_of(chosen, Known.of(tokenizer, len(labels)))
     start = start_of(tokenizer, _said(chosen, report))
-    data = prepare(chosen, tokenizer, labels, longest(network.config), place.cache)
+    room = longest(network.config)
+    objective = objective_of(chosen.objective, tokenizer, start, labels, plan.device, room)
+    data = prepare(chosen, tokenizer, labels, room, place.cache)
     for line in data.told:
         talk.say(line)
-    objective = objective_of(chosen.objective, tokenizer, start, labels, plan.device)
     network.to(plan.device)
     trained = Trained(
         recipe=chosen,

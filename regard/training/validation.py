@@ -12,6 +12,7 @@ from regard.training.objective import Labelling, Objective
 from regard.training.objectives.agree import Agree
 from regard.training.objectives.classify import Classify
 from regard.training.objectives.distill import Distill
+from regard.training.objectives.split import Split
 from regard.training.objectives.tag import Tag
 from regard.training.state import seed_of
 from regard.training.stream import moved
@@ -47,5 +48,6 @@ def _exp(value: float) -> float:
 
 
 def _says_words(objective: Objective) -> bool:
-    inner = objective.objective if isinstance(objective, Distill | Agree) else objective
-    return isinstance(inner, Labelling) and not isinstance(inner, Classify | Tag)
+    while isinstance(objective, Split | Distill | Agree):
+        objective = objective.objective
+    return isinstance(objective, Labelling) and not isinstance(objective, Classify | Tag)

@@ -38,7 +38,16 @@ class Labels(Part):
         return self
 
 
-class Translate(Labels):
+class Writing(Labels):
+    """What the objectives have besides that learn to write."""
+
+    splitting: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    """Take tokens apart at random while training, and their parts again, as far as a `bpe` vocabulary has merged them
+    (much like BPE-dropout): how often, 0 for never. Often better where there is little data; 0.1 is usual. Rows grow by
+    it; one that would outgrow the positions that a network has learnt stays whole."""
+
+
+class Translate(Writing):
     """Write the target, given the source."""
 
     kind: Literal["translate"] = "translate"
@@ -46,7 +55,7 @@ class Translate(Labels):
     """How much of the truth is spread over all words."""
 
 
-class Causal(Labels):
+class Causal(Writing):
     """Say the next token."""
 
     kind: Literal["causal"] = "causal"
