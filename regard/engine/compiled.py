@@ -48,8 +48,8 @@ class InPlace(nn.Module):
 class InPanels(InPlace):
     """A matrix in panels of sixteen outputs, of floats or of bytes, as the compiled product reads it.
 
-    With bytes, each vector that comes is rounded to some twelve bits, by its largest number: nearly all that is lost is
-    lost by the matrix, and what becomes of a vector does not depend on those beside it.
+    With bytes, each vector that comes is rounded to bytes too, by its largest number: what becomes of a vector does not
+    depend on those beside it.
     """
 
     scale: Tensor | None
@@ -84,8 +84,9 @@ class InPanels(InPlace):
         if self.scale is None:
             weight = self.packed.view(-1, self.inputs, PANEL)[panel, :, place]
             return InPanels(Affine(weight, bias), Precision.FP32)
-        pairs = self.packed.view(-1, (self.inputs + 1) // 2, PANEL, 2)[panel, :, place]
-        levels = pairs.flatten(1)[:, : self.inputs]
+        together = kernels.together()
+        groups = self.packed.view(-1, -(-self.inputs // together), PANEL, together)[panel, :, place]
+        levels = groups.flatten(1)[:, : self.inputs]
         return InPanels(Affine(Rounded(levels, self.scale[chosen]), bias), Precision.INT8)
 
 

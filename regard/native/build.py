@@ -1,7 +1,8 @@
 """The compiled parts: C files that the machine's own compiler turns into a library, once, in a few seconds.
 
 The library is kept in the user's cache folder under a name that stands for all that it depends on, so another version
-of the package, of torch or of the compiler builds another one. `REGARD_NATIVE=0` in the environment does without.
+of the package, of torch or of the compiler builds another one. `REGARD_NATIVE=0` in the environment does without,
+`REGARD_NATIVE=avx2` makes no use of wider registers.
 """
 
 from __future__ import annotations
@@ -33,7 +34,8 @@ class NotBuiltError(Exception):
 
 def build() -> Path:
     """The library, built now if this machine has not built it yet. Raises `NotBuiltError` where it cannot be had."""
-    if os.environ.get("REGARD_NATIVE", "1").lower() in OFF:
+    said = os.environ.get("REGARD_NATIVE", "1").lower()
+    if said in OFF:
         raise NotBuiltError("REGARD_NATIVE in the environment says to do without")
     if sys.platform != "linux" or platform.machine() != "x86_64":
         raise NotBuiltError(f"they are for Linux on x86-64, and this is {sys.platform} on {platform.machine()}")
@@ -43,7 +45,7 @@ def build() -> Path:
     if compiler is None:
         raise NotBuiltError("there is no C compiler: install one (gcc), and they will be built")
     sources = sorted(SOURCES.iterdir())
-    wide = _wide()
+    wide = said != "avx2" and _wide()
     library = _folder() / f"native-{_name(compiler, sources, wide)}.so"
     if not library.is_file():
         _compile(compiler, [source for source in sources if source.suffix == ".c"], library, wide)

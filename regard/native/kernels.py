@@ -13,6 +13,7 @@ from jaxtyping import Float, Int, Int8
 from torch import Tensor
 
 from regard.native.library import library
+from regard.native.pages import room
 from regard.native.structures import Attention, Lengths, Matrix, Norm, pointer
 from regard.transformer.config import Activation
 
@@ -52,7 +53,7 @@ def pack(weight: Float[Tensor, "output input"]) -> Float[Tensor, " packed"]:
     """A matrix in panels."""
     weight = _lines(weight)
     outputs, inputs = weight.shape
-    packed = floats(library().packed_size(outputs, inputs))
+    packed = room(library().packed_size(outputs, inputs), torch.float32)
     library().pack(outputs, inputs, weight.data_ptr(), weight.stride(0), packed.data_ptr())
     return packed
 
@@ -61,13 +62,19 @@ def pack_bytes(levels: Int8[Tensor, "output input"]) -> Int8[Tensor, " packed"]:
     """A matrix of bytes in panels."""
     levels = levels.contiguous()
     outputs, inputs = levels.shape
-    packed = torch.empty(library().packed_bytes_size(outputs, inputs), dtype=torch.int8, device="cpu")
+    packed = room(library().packed_bytes_size(outputs, inputs), torch.int8)
     library().pack_bytes(outputs, inputs, levels.data_ptr(), packed.data_ptr())
     return packed
 
 
+def together() -> int:
+    """How many levels of an output stand side by side in panels of bytes."""
+    found: int = library().together_size()
+    return found
+
+
 def multiply(x: Vectors, matrix: Matrix) -> Float[Tensor, "rows output"]:
-    """activation(x·weightᵀ + bias). With bytes, each vector is rounded to some twelve bits."""
+    """activation(x·weightᵀ + bias). With a matrix of bytes, each vector is rounded to bytes first."""
     x = _lines(x)
     rows = x.shape[0]
     found = floats(rows, matrix.outputs)

@@ -15,6 +15,7 @@ TYPES = {"p": ctypes.c_void_p, "l": ctypes.c_long, "i": ctypes.c_int, "f": ctype
 FUNCTIONS = {
     "packed_size": "ll",
     "pack": "llplp",
+    "together_size": "",
     "packed_bytes_size": "ll",
     "pack_bytes": "llpp",
     "apply": "plplp",

@@ -43,7 +43,7 @@ def _products(library: ctypes.CDLL, rows: int, outputs: int, inputs: int) -> Ite
     packed = torch.empty(library.packed_bytes_size(outputs, inputs), dtype=torch.int8)
     library.pack_bytes(outputs, inputs, levels.data_ptr(), packed.data_ptr())
     matrix = Matrix(outputs, inputs, packed.data_ptr(), pointer(scale))
-    whole = torch.randint(-4095, 4096, (rows, inputs)).index_fill_(1, torch.tensor(0), 4095).float()
+    whole = torch.randint(-127, 128, (rows, inputs)).index_fill_(1, torch.tensor(0), 127).float()
     yield _product(library, whole, matrix), whole @ (levels * scale[:, None]).T
 
 

@@ -1,38 +1,44 @@
 /* Products with matrices in bytes.
 
-   Each output of the matrix has a scale of its own. Each vector that comes is rounded to whole numbers of about twelve
-   bits, by its largest element, so what becomes of it does not depend on the vectors beside it; and what is lost is
-   nearly all lost by the matrix. Pairs of products are added by one instruction (pmaddwd, or VNNI's vpdpwssd) into 32
-   bits, where nothing overflows: the sum is exact, and the same on every machine.
+   Each output of the matrix has a scale of its own. Each vector that comes is rounded to bytes too, by its largest
+   element, so what becomes of it does not depend on the vectors beside it. Products of a few neighbouring levels are
+   added by one instruction (VNNI's vpdpbusd, or pmaddwd after the bytes were widened) into 32 bits, where nothing
+   overflows: the sum is exact, and the same on every machine.
 
-       panel j, pair k:   B[2k][16j] B[2k+1][16j]   …   B[2k][16j+15] B[2k+1][16j+15]      (32 bytes) */
+       panel j, group k, with g levels together:   B[gk … gk+g-1][16j]   …   B[gk … gk+g-1][16j+15]      (16 · g bytes) */
 #include "parts.h"
 #include "sixteen.h"
 
 #define CHUNK 96
-#define CACHED 131072 /* numbers of sixteen bits that leave room for panels in the second cache */
+#define CACHED 262144 /* bytes of A that leave room for panels in the second cache */
 #define AHEAD 1024    /* bytes of a panel that are asked for before they are needed */
-#define MOST 4095     /* the largest number that an element becomes, if the sums have room for it */
+#define APART 16      /* groups between rows: were they 4 KB apart, few of them would fit into the first cache */
+#define MOST 127.0f   /* the largest level */
 
-PUBLIC long packed_bytes_size(long columns, long depth) { return steps(columns, COLUMNS) * COLUMNS * steps(depth, 2) * 2; }
+/* How many levels of a column stand together. */
+PUBLIC long together_size(void) { return TOGETHER; }
+
+PUBLIC long packed_bytes_size(long columns, long depth) {
+    return steps(columns, COLUMNS) * COLUMNS * steps(depth, TOGETHER) * TOGETHER;
+}
 
 /* The matrix as files have it: one row for each output, `depth` bytes each. */
 PUBLIC void pack_bytes(long columns, long depth, const int8_t *levels, int8_t *to) {
-    long pairs = steps(depth, 2);
     for (long j0 = 0; j0 < columns; j0 += COLUMNS)
-        for (long k = 0; k < pairs; k++)
-            for (long j = 0; j < COLUMNS; j++)
-                for (long p = 0; p < 2; p++) {
-                    int there = j0 + j < columns && 2 * k + p < depth;
-                    to[j0 * pairs * 2 + (k * COLUMNS + j) * 2 + p] = there ? levels[(j0 + j) * depth + 2 * k + p] : 0;
-                }
+        for (long k = 0; k < depth; k += TOGETHER)
+            for (long j = j0; j < j0 + COLUMNS; j++)
+                for (long g = k; g < k + TOGETHER; g++) *to++ = j < columns && g < depth ? levels[j * depth + g] : 0;
 }
 
-/* The largest whole number for elements of vectors of this depth: 127 · it · depth must fit into 32 bits. */
-INLINE float most_for(long depth) { return (float)at_most(MOST, 0x7fffffffL / 127 / depth); }
+/* Eight levels as they are stored, or as many as there is room for. */
+INLINE void put_levels(__m256i levels, long count, Level *to) {
+    __m128i sixteen = _mm_packs_epi32(_mm256_castsi256_si128(levels), _mm256_extracti128_si256(levels, 1));
+    __m128i stored = sizeof(Level) == 2 ? sixteen : _mm_packs_epi16(sixteen, sixteen);
+    memcpy(to, &stored, at_most(WIDE, count) * sizeof(Level));
+}
 
-/* One vector in whole numbers; what one of them is worth is returned: no number, if the vector has one that is none. */
-static float round_row(long depth, const float *x, int16_t *to, float most) {
+/* One vector in levels, and their sum. What a level is worth is returned: no number, if the vector has one that is none. */
+static float round_row(long depth, const float *x, Level *to, int32_t *sum) {
     const vec sign = _mm256_set1_ps(-0.0f);
     vec largest = _mm256_setzero_ps(), strange = _mm256_setzero_ps();
     for (long k = 0; k < depth; k += WIDE) {
@@ -40,24 +46,25 @@ static float round_row(long depth, const float *x, int16_t *to, float most) {
         largest = _mm256_max_ps(largest, size);
         strange = _mm256_or_ps(strange, _mm256_cmp_ps(size, _mm256_set1_ps(INFINITY), _CMP_NLT_UQ));
     }
-    float top = most_of(largest), factor = top > 0 ? most / top : 0;
+    float top = most_of(largest), factor = top > 0 ? MOST / top : 0;
     vec by = _mm256_set1_ps(factor);
-    long k = 0;
-    for (; k + 2 * WIDE <= depth; k += 2 * WIDE) {
-        __m256i one = _mm256_cvtps_epi32(_mm256_mul_ps(_mm256_loadu_ps(x + k), by));
-        __m256i two = _mm256_cvtps_epi32(_mm256_mul_ps(_mm256_loadu_ps(x + k + WIDE), by));
-        __m256i both = _mm256_permute4x64_epi64(_mm256_packs_epi32(one, two), 0xd8);
-        _mm256_storeu_si256((__m256i *)(to + k), both);
+    __m256i all = _mm256_setzero_si256();
+    long room = steps(depth, TOGETHER) * TOGETHER;
+    for (long k = 0; k < room; k += WIDE) {
+        __m256i level = _mm256_cvtps_epi32(_mm256_mul_ps(load(x + k, depth - k), by));
+        all = _mm256_add_epi32(all, level);
+        put_levels(level, room - k, to + k);
     }
-    for (; k < depth; k++) to[k] = (int16_t)lrintf(x[k] * factor);
-    if (depth % 2) to[depth] = 0;
-    return _mm256_movemask_ps(strange) ? NAN : top / most;
+    *sum = whole_sum_of(all);
+    return _mm256_movemask_ps(strange) ? NAN : top / MOST;
 }
 
 typedef struct {
-    long columns, pairs;
-    const int16_t *a;   /* rows of 2 · pairs numbers */
-    const float *worth; /* of one whole number, for each row */
+    long columns, groups;
+    const Group *a;     /* rows of groups of levels, */
+    long stride;        /* and how far it is from one to the next */
+    const int32_t *sum; /* of the levels of each row */
+    const float *worth; /* of one level, for each row */
     const Matrix *b;
     float *c;
 } Product;
@@ -71,54 +78,70 @@ INLINE void put(const Product *p, vec sum, long i, long j) {
 }
 
 /* A tile of C at row i and column j. */
-INLINE void tile(const int rows, const Product *p, long i, long j) {
-    Sums sum[ROWS];
-    const int8_t *panel = (const int8_t *)p->b->packed + j * p->pairs * 2;
-    const Pair *a = (const Pair *)p->a + i * p->pairs;
+INLINE void tile(const int rows, const int panels, const Product *p, long i, long j) {
+    Sums sum[ROWS][PANELS];
+    Levels b[PANELS];
+    const int8_t *panel = (const int8_t *)p->b->packed + j * p->groups * TOGETHER;
+    const Group *a = p->a + i * p->stride;
 #pragma GCC unroll 12
-    for (int r = 0; r < rows; r++) sum[r] = no_sums();
-    for (long k = 0; k < p->pairs; k++, panel += 2 * COLUMNS) {
-        _mm_prefetch((const char *)(panel + AHEAD), _MM_HINT_T0);
-        Pairs b = load_pairs(panel);
+    for (int r = 0; r < rows; r++)
+        for (int n = 0; n < panels; n++) sum[r][n] = no_sums();
+    for (long k = 0; k < p->groups; k++, panel += TOGETHER * COLUMNS) {
+#pragma GCC unroll 2
+        for (int n = 0; n < panels; n++) {
+            const int8_t *place = panel + n * COLUMNS * p->groups * TOGETHER;
+            _mm_prefetch((const char *)(place + AHEAD), _MM_HINT_T0);
+            b[n] = load_levels(place);
+        }
 #pragma GCC unroll 12
-        for (int r = 0; r < rows; r++) sum[r] = add_products(sum[r], a + r * p->pairs + k, b);
+        for (int r = 0; r < rows; r++) {
+            __auto_type x = all_levels(a[r * p->stride + k]);
+#pragma GCC unroll 2
+            for (int n = 0; n < panels; n++) sum[r][n] = add_products(sum[r][n], x, b[n]);
+        }
     }
 #pragma GCC unroll 12
-    for (int r = 0; r < rows; r++) {
-        Floats found = floats_of(sum[r]);
-        put(p, left_of(found), i + r, j);
-        if (j + WIDE < p->columns) put(p, right_of(found), i + r, j + WIDE);
-    }
+    for (int r = 0; r < rows; r++)
+#pragma GCC unroll 2
+        for (int n = 0; n < panels; n++) {
+            long column = j + n * COLUMNS;
+            Floats found = floats_of(sum[r][n], p->sum[i + r]);
+            put(p, left_of(found), i + r, column);
+            if (column + WIDE < p->columns) put(p, right_of(found), i + r, column + WIDE);
+        }
 }
 
 static void tiles(long rows, const Product *p, long i, long j) {
-#define TILE(count) tile(count, p, i, j)
-    FOR_EACH_COUNT(rows, TILE)
-#undef TILE
+#define TILE(count) tile(count, PANELS, p, i, j)
+#define NARROW_TILE(count) tile(count, 1, p, i, j)
+    if (PANELS == 1 || p->columns - j > COLUMNS)
+        FOR_EACH_COUNT(rows, TILE)
+    else
+        FOR_EACH_COUNT(rows, NARROW_TILE)
 }
 
 static void multiply_part(const Product *p, Part part) {
-    long chunk = at_least(ROWS, at_most(CHUNK, CACHED / (2 * p->pairs) / ROWS * ROWS));
+    long chunk = at_least(ROWS, at_most(CHUNK, CACHED / (p->stride * (long)sizeof(Group)) / ROWS * ROWS));
     for (long i0 = part.rows.begin; i0 < part.rows.end; i0 += chunk) {
         long i1 = at_most(part.rows.end, i0 + chunk);
-        for (long j = part.columns.begin; j < part.columns.end; j += COLUMNS)
-            for (long i = i0; i < i1; i += ROWS) tiles(at_most(ROWS, i1 - i), p, i, j);
+        for (long j = part.columns.begin; j < part.columns.end; j += PANELS * COLUMNS)
+            for (long i = i0, rows; i < i1; i += rows) tiles(rows = height_of_tile(i1 - i), p, i, j);
     }
 }
 
 /* C = activation(A·(levels · scale) + bias). */
-void multiply_bytes(const Matrix *b, long rows, const float *a, long stride, float *c) {
-    long pairs = steps(b->inputs, 2);
-    int16_t *whole = scratch(LEVELS_OF_ROWS, rows * pairs * 2 * sizeof(int16_t));
+void multiply_bytes(const Matrix *b, long rows, const float *a, long stride_of_a, float *c) {
+    long groups = steps(b->inputs, TOGETHER), stride = groups + APART;
+    Group *levels = scratch(LEVELS_OF_ROWS, rows * stride * sizeof(Group));
+    int32_t *sum = scratch(SUMS_OF_ROWS, rows * sizeof(int32_t));
     float *worth = scratch(SCALES_OF_ROWS, rows * sizeof(float));
-    Product p = {b->outputs, pairs, whole, worth, b, c};
-    float most = most_for(b->inputs);
+    Product p = {b->outputs, groups, levels, stride, sum, worth, b, c};
 #pragma omp parallel num_threads(threads_for((double)rows *b->outputs *b->inputs))
     {
         Share mine = share(rows, 1, omp_get_thread_num(), omp_get_num_threads());
         for (long i = mine.begin; i < mine.end; i++)
-            worth[i] = round_row(b->inputs, a + i * stride, whole + i * pairs * 2, most);
+            worth[i] = round_row(b->inputs, a + i * stride_of_a, (Level *)(levels + i * stride), sum + i);
 #pragma omp barrier
-        multiply_part(&p, part_of(rows, ROWS, b->outputs, COLUMNS));
+        multiply_part(&p, part_of(rows, ROWS, b->outputs, PANELS * COLUMNS));
     }
 }

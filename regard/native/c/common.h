@@ -54,7 +54,7 @@ INLINE int threads_for(double operations) { return operations < 1e5 ? 1 : omp_ge
 
 /* Memory that stays with the thread that asks, one piece for each purpose; it is not cleared. */
 enum Purpose {
-    LEVELS_OF_ROWS, SCALES_OF_ROWS, WEIGHTS, TURNED, PROJECTED, ANSWERED, NORMAL, SAID, DIFFERENCE, PURPOSES
+    LEVELS_OF_ROWS, SUMS_OF_ROWS, SCALES_OF_ROWS, ROWS_OF_A, WEIGHTS, TURNED, PROJECTED, ANSWERED, NORMAL, SAID, DIFFERENCE, PURPOSES
 };
 void *scratch(enum Purpose purpose, size_t bytes);
 
@@ -62,6 +62,12 @@ INLINE float sum_of(vec x) {
     __m128 half = _mm_add_ps(_mm256_castps256_ps128(x), _mm256_extractf128_ps(x, 1));
     half = _mm_add_ps(half, _mm_movehl_ps(half, half));
     return _mm_cvtss_f32(_mm_add_ss(half, _mm_shuffle_ps(half, half, 1)));
+}
+
+INLINE int32_t whole_sum_of(__m256i x) {
+    __m128i half = _mm_add_epi32(_mm256_castsi256_si128(x), _mm256_extracti128_si256(x, 1));
+    half = _mm_add_epi32(half, _mm_shuffle_epi32(half, 0x4e));
+    return _mm_cvtsi128_si32(_mm_add_epi32(half, _mm_shuffle_epi32(half, 0xb1)));
 }
 
 INLINE float most_of(vec x) {

@@ -14,6 +14,7 @@
 #define DEPTH 256    /* so much of the inner dimension at a time: a panel of that depth has 16 KB */
 #define CHUNK 96     /* at most so many rows of A meet a panel before the next one is fetched, */
 #define CACHED 65536 /* and so many floats of A, which leave room for panels in the second cache */
+#define FEW 4        /* rows that find room in the first cache wherever they stand */
 
 /* How many floats a packed matrix takes. */
 PUBLIC long packed_size(long columns, long depth) { return steps(columns, COLUMNS) * COLUMNS * depth; }
@@ -48,45 +49,73 @@ INLINE void put(const Product *p, vec sum, long i, long j, long before, long don
 }
 
 /* A tile of C at row i and column j, the depth from `before` to `done`. */
-INLINE void tile(const int rows, const Product *p, long i, long j, long before, long done) {
-    Floats sum[ROWS];
+INLINE void tile(const int rows, const int panels, const Product *p, long i, long j, long before, long done) {
+    Floats sum[ROWS][PANELS], b[PANELS];
     const float *panel = (const float *)p->b->packed + j * p->depth, *a = p->a + i * p->stride;
 #pragma GCC unroll 12
-    for (int r = 0; r < rows; r++) sum[r] = no_floats();
+    for (int r = 0; r < rows; r++)
+        for (int n = 0; n < panels; n++) sum[r][n] = no_floats();
     for (long k = before; k < done; k++) {
-        _mm_prefetch((const char *)(panel + k * COLUMNS + AHEAD), _MM_HINT_T0);
-        Floats b = load_floats(panel + k * COLUMNS);
+#pragma GCC unroll 2
+        for (int n = 0; n < panels; n++) {
+            const float *place = panel + n * COLUMNS * p->depth + k * COLUMNS;
+            _mm_prefetch((const char *)(place + AHEAD), _MM_HINT_T0);
+            b[n] = load_floats(place);
+        }
 #pragma GCC unroll 12
-        for (int r = 0; r < rows; r++) sum[r] = add_product(sum[r], a + r * p->stride + k, b);
+        for (int r = 0; r < rows; r++) {
+            __auto_type x = all_floats(a[r * p->stride + k]);
+#pragma GCC unroll 2
+            for (int n = 0; n < panels; n++) sum[r][n] = add_product(sum[r][n], x, b[n]);
+        }
     }
 #pragma GCC unroll 12
-    for (int r = 0; r < rows; r++) {
-        put(p, left_of(sum[r]), i + r, j, before, done);
-        if (j + WIDE < p->columns) put(p, right_of(sum[r]), i + r, j + WIDE, before, done);
-    }
+    for (int r = 0; r < rows; r++)
+#pragma GCC unroll 2
+        for (int n = 0; n < panels; n++) {
+            long column = j + n * COLUMNS;
+            put(p, left_of(sum[r][n]), i + r, column, before, done);
+            if (column + WIDE < p->columns) put(p, right_of(sum[r][n]), i + r, column + WIDE, before, done);
+        }
 }
 
 static void tiles(long rows, const Product *p, long i, long j, long before, long done) {
-#define TILE(count) tile(count, p, i, j, before, done)
-    FOR_EACH_COUNT(rows, TILE)
-#undef TILE
+#define TILE(count) tile(count, PANELS, p, i, j, before, done)
+#define NARROW_TILE(count) tile(count, 1, p, i, j, before, done)
+    if (PANELS == 1 || p->columns - j > COLUMNS)
+        FOR_EACH_COUNT(rows, TILE)
+    else
+        FOR_EACH_COUNT(rows, NARROW_TILE)
+}
+
+/* Rows of A side by side, but not quite: were they a multiple of 4 KB apart, as rows often are, few of them would fit into
+   the first cache, which keeps a line by the last digits of its address. */
+static Product near(const Product *p, long begin, long end) {
+    Product found = *p;
+    found.stride = p->depth + 64 / sizeof(float);
+    float *copy = scratch(ROWS_OF_A, (end - begin) * found.stride * sizeof(float));
+    for (long i = begin; i < end; i++)
+        memcpy(copy + (i - begin) * found.stride, p->a + i * p->stride, p->depth * sizeof(float));
+    found.a = copy - begin * found.stride;
+    return found;
 }
 
 static void multiply_part(const Product *p, Part part) {
     long chunk = at_least(ROWS, at_most(CHUNK, CACHED / p->depth / ROWS * ROWS));
     for (long i0 = part.rows.begin; i0 < part.rows.end; i0 += chunk) {
         long i1 = at_most(part.rows.end, i0 + chunk);
-        for (long j = part.columns.begin; j < part.columns.end; j += COLUMNS)
+        Product some = i1 - i0 > FEW ? near(p, i0, i1) : *p;
+        for (long j = part.columns.begin; j < part.columns.end; j += PANELS * COLUMNS)
             for (long k = 0; k < p->depth; k += DEPTH)
-                for (long i = i0; i < i1; i += ROWS)
-                    tiles(at_most(ROWS, i1 - i), p, i, j, k, at_most(p->depth, k + DEPTH));
+                for (long i = i0, rows; i < i1; i += rows)
+                    tiles(rows = height_of_tile(i1 - i), &some, i, j, k, at_most(p->depth, k + DEPTH));
     }
 }
 
 static void multiply(const Matrix *b, long rows, const float *a, long stride, float *c) {
     Product p = {b->outputs, b->inputs, a, stride, b, c};
 #pragma omp parallel num_threads(threads_for((double)rows *b->outputs *b->inputs))
-    multiply_part(&p, part_of(rows, ROWS, b->outputs, COLUMNS));
+    multiply_part(&p, part_of(rows, ROWS, b->outputs, PANELS * COLUMNS));
 }
 
 void multiply_bytes(const Matrix *b, long rows, const float *a, long stride, float *c); /* bytes.c */

@@ -6,56 +6,68 @@
 
 #define COLUMNS 16
 
-typedef int32_t __attribute__((may_alias)) Pair; /* two numbers of sixteen bits */
+typedef int32_t __attribute__((may_alias)) Group; /* so many levels of a vector as one instruction multiplies: 32 bits */
 
 #ifdef REGARD_WIDE
 
 static const char WIDTH[] __attribute__((used)) = "regard: 512 bits"; /* so that a file tells what it is */
 
-#define ROWS 12 /* of a tile: as many sums as keep the multipliers busy */
+#define ROWS 12    /* of a tile, and */
+#define PANELS 2   /* its panels: as many sums as there are registers for */
+#define TOGETHER 4 /* levels in a group */
+typedef int8_t Level;
 
 typedef __m512 Floats;
-typedef __m512i Pairs; /* sixteen pairs of sixteen bits */
-typedef __m512i Sums;  /* sixteen sums of 32 bits */
+typedef __m512i Levels; /* sixteen groups of four levels */
+typedef __m512i Sums;   /* sixteen sums of 32 bits */
 
 INLINE Floats no_floats(void) { return _mm512_setzero_ps(); }
 INLINE Floats load_floats(const float *x) { return _mm512_loadu_ps(x); }
-INLINE Floats add_product(Floats sum, const float *x, Floats b) { return _mm512_fmadd_ps(_mm512_set1_ps(*x), b, sum); }
+INLINE Floats all_floats(float x) { return _mm512_set1_ps(x); }
+INLINE Floats add_product(Floats sum, Floats x, Floats b) { return _mm512_fmadd_ps(x, b, sum); }
 INLINE vec left_of(Floats x) { return _mm512_castps512_ps256(x); }
 INLINE vec right_of(Floats x) { return _mm256_castpd_ps(_mm512_extractf64x4_pd(_mm512_castps_pd(x), 1)); }
 
+/* VNNI multiplies bytes without a sign by bytes with one: the matrix goes in with 128 added to each of its levels, and
+   128 times the levels of the vector come off in the end. */
 INLINE Sums no_sums(void) { return _mm512_setzero_si512(); }
-INLINE Pairs load_pairs(const int8_t *x) { return _mm512_cvtepi8_epi16(_mm256_loadu_si256((const __m256i *)x)); }
-INLINE Sums add_products(Sums sum, const Pair *x, Pairs b) {
-    return _mm512_dpwssd_epi32(sum, _mm512_set1_epi32(*x), b);
+INLINE Levels load_levels(const int8_t *x) {
+    return _mm512_xor_si512(_mm512_loadu_si512(x), _mm512_set1_epi8((char)0x80));
 }
-INLINE Floats floats_of(Sums x) { return _mm512_cvtepi32_ps(x); }
+INLINE Levels all_levels(Group x) { return _mm512_set1_epi32(x); }
+INLINE Sums add_products(Sums sum, Levels x, Levels b) { return _mm512_dpbusd_epi32(sum, b, x); }
+INLINE Floats floats_of(Sums x, int32_t levels) {
+    return _mm512_cvtepi32_ps(_mm512_sub_epi32(x, _mm512_set1_epi32(128 * levels)));
+}
 
 #else
 
 #define ROWS 6
+#define PANELS 1
+#define TOGETHER 2
+typedef int16_t Level;
 
 typedef struct {
     vec left, right;
 } Floats;
 typedef struct {
     __m256i left, right;
-} Pairs;
-typedef Pairs Sums;
+} Levels;
+typedef Levels Sums;
 
 INLINE Floats no_floats(void) { return (Floats){_mm256_setzero_ps(), _mm256_setzero_ps()}; }
 INLINE Floats load_floats(const float *x) { return (Floats){_mm256_loadu_ps(x), _mm256_loadu_ps(x + WIDE)}; }
-INLINE Floats add_product(Floats sum, const float *x, Floats b) {
-    vec by = _mm256_broadcast_ss(x);
-    return (Floats){_mm256_fmadd_ps(by, b.left, sum.left), _mm256_fmadd_ps(by, b.right, sum.right)};
+INLINE vec all_floats(float x) { return _mm256_set1_ps(x); }
+INLINE Floats add_product(Floats sum, vec x, Floats b) {
+    return (Floats){_mm256_fmadd_ps(x, b.left, sum.left), _mm256_fmadd_ps(x, b.right, sum.right)};
 }
 INLINE vec left_of(Floats x) { return x.left; }
 INLINE vec right_of(Floats x) { return x.right; }
 
 INLINE Sums no_sums(void) { return (Sums){_mm256_setzero_si256(), _mm256_setzero_si256()}; }
-INLINE Pairs load_pairs(const int8_t *x) {
-    return (Pairs){_mm256_cvtepi8_epi16(_mm_loadu_si128((const __m128i *)x)),
-                   _mm256_cvtepi8_epi16(_mm_loadu_si128((const __m128i *)(x + COLUMNS)))};
+INLINE Levels load_levels(const int8_t *x) {
+    return (Levels){_mm256_cvtepi8_epi16(_mm_loadu_si128((const __m128i *)x)),
+                    _mm256_cvtepi8_epi16(_mm_loadu_si128((const __m128i *)(x + COLUMNS)))};
 }
 /* sum + a·b, written so because gcc, left to itself, runs out of registers. */
 INLINE __m256i add_eight(__m256i sum, __m256i a, __m256i b) {
@@ -63,13 +75,19 @@ INLINE __m256i add_eight(__m256i sum, __m256i a, __m256i b) {
     __asm__("vpmaddwd %3, %2, %1\n\tvpaddd %1, %0, %0" : "+x"(sum), "=&x"(products) : "x"(a), "x"(b));
     return sum;
 }
-INLINE Sums add_products(Sums sum, const Pair *x, Pairs b) {
-    __m256i by = _mm256_set1_epi32(*x);
-    return (Sums){add_eight(sum.left, by, b.left), add_eight(sum.right, by, b.right)};
+INLINE __m256i all_levels(Group x) { return _mm256_set1_epi32(x); }
+INLINE Sums add_products(Sums sum, __m256i x, Levels b) {
+    return (Sums){add_eight(sum.left, x, b.left), add_eight(sum.right, x, b.right)};
 }
-INLINE Floats floats_of(Sums x) { return (Floats){_mm256_cvtepi32_ps(x.left), _mm256_cvtepi32_ps(x.right)}; }
+INLINE Floats floats_of(Sums x, int32_t levels) {
+    (void)levels;
+    return (Floats){_mm256_cvtepi32_ps(x.left), _mm256_cvtepi32_ps(x.right)};
+}
 
 #endif
+
+/* How many of the rows that are left make the next tile: tiles of nearly the same height, none of them low. */
+INLINE long height_of_tile(long rows) { return steps(rows, steps(rows, ROWS)); }
 
 /* tile(rows, …) with a number of rows that is known when it is compiled, so that its loops are unrolled. */
 #define FOR_EACH_COUNT(rows, call) \

@@ -23,14 +23,23 @@ static inline Wide emulated_fmadd_ps(Wide a, Wide b, Wide c) {
     return BOTH(floats, _mm256_fmadd_ps(a.floats[h], b.floats[h], c.floats[h]));
 }
 static inline Wide emulated_cvtepi32_ps(Wide x) { return BOTH(floats, _mm256_cvtepi32_ps(x.whole[h])); }
-static inline Wide emulated_cvtepi8_epi16(__m256i x) {
-    return (Wide){.whole = {_mm256_cvtepi8_epi16(_mm256_castsi256_si128(x)),
-                            _mm256_cvtepi8_epi16(_mm256_extracti128_si256(x, 1))}};
+static inline Wide emulated_xor(Wide a, Wide b) { return BOTH(whole, _mm256_xor_si256(a.whole[h], b.whole[h])); }
+static inline Wide emulated_sub_epi32(Wide a, Wide b) { return BOTH(whole, _mm256_sub_epi32(a.whole[h], b.whole[h])); }
+/* Four bytes without a sign times four with one, as sixteen bits, in two halves. */
+static inline __m256i emulated_four(__m256i a, __m256i b) {
+    __m256i low = _mm256_madd_epi16(_mm256_cvtepu8_epi16(_mm256_castsi256_si128(a)),
+                                    _mm256_cvtepi8_epi16(_mm256_castsi256_si128(b)));
+    __m256i high = _mm256_madd_epi16(_mm256_cvtepu8_epi16(_mm256_extracti128_si256(a, 1)),
+                                     _mm256_cvtepi8_epi16(_mm256_extracti128_si256(b, 1)));
+    return _mm256_permute4x64_epi64(_mm256_hadd_epi32(low, high), 0xd8);
 }
-static inline Wide emulated_dpwssd_epi32(Wide sum, Wide a, Wide b) {
-    return BOTH(whole, _mm256_add_epi32(sum.whole[h], _mm256_madd_epi16(a.whole[h], b.whole[h])));
+static inline Wide emulated_dpbusd_epi32(Wide sum, Wide a, Wide b) {
+    return BOTH(whole, _mm256_add_epi32(sum.whole[h], emulated_four(a.whole[h], b.whole[h])));
 }
+#define _mm512_xor_si512 emulated_xor
+#define _mm512_sub_epi32 emulated_sub_epi32
+#define _mm512_dpbusd_epi32 emulated_dpbusd_epi32
+#define _mm512_loadu_si512(x) BOTH(whole, _mm256_loadu_si256((const __m256i *)(x) + h))
+#define _mm512_set1_epi8(x) BOTH(whole, (void)h, _mm256_set1_epi8(x))
 #define _mm512_fmadd_ps emulated_fmadd_ps
 #define _mm512_cvtepi32_ps emulated_cvtepi32_ps
-#define _mm512_cvtepi8_epi16 emulated_cvtepi8_epi16
-#define _mm512_dpwssd_epi32 emulated_dpwssd_epi32

@@ -153,6 +153,11 @@ def test_what_the_cpu_says(tmp_path, monkeypatch, said, wide):
 
 @pytest.mark.skipif(not library.available(), reason="this machine has no compiled parts")
 class TestWideRegisters:
+    def test_they_can_be_done_without(self, empty_cache, wide_cpu, monkeypatch):
+        emulate(monkeypatch, EMULATED)
+        monkeypatch.setenv("REGARD_NATIVE", "avx2")
+        assert not uses_wide_registers(build())
+
     def test_what_is_right_is_used(self, empty_cache, wide_cpu, monkeypatch):
         emulate(monkeypatch, EMULATED)
         found = build()
@@ -161,7 +166,11 @@ class TestWideRegisters:
 
     def test_what_is_wrong_is_not(self, empty_cache, wide_cpu, tmp_path, monkeypatch):
         wrong = tmp_path / "wrong.h"
-        wrong.write_text(EMULATED.read_text().replace("b.whole[h]))", "b.whole[1 - h]))"))
+        wrong.write_text(
+            EMULATED.read_text().replace(
+                "emulated_four(a.whole[h], b.whole[h])", "emulated_four(a.whole[1 - h], b.whole[h])"
+            )
+        )
         emulate(monkeypatch, wrong)
         found = build()
         assert not uses_wide_registers(found)

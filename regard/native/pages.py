@@ -1,0 +1,52 @@
+"""Memory for matrices, in large pages.
+
+A token that is written reads every weight once, and with pages of 4 KB a core looks up ten thousand addresses on the
+way: with pages of 2 MB it reads a fifth more in the same time. Only large pieces of memory can have them, so matrices
+stand side by side in some, each of which is given back when the last of its matrices is.
+"""
+
+from __future__ import annotations
+
+import mmap
+import threading
+import weakref
+from contextlib import suppress
+
+import torch
+from jaxtyping import Shaped
+from torch import Tensor
+
+PIECE = 32 << 20
+"""Bytes of a piece. What is not used of it is never touched, and takes no memory."""
+LINE = 64
+"""Bytes that a CPU fetches together: no two matrices share them."""
+
+
+class Last:
+    """The piece that is being filled; its matrices hold it."""
+
+    memory: weakref.ref[mmap.mmap] | None = None
+    used = 0
+
+
+_last, _lock = Last(), threading.Lock()
+
+
+def room(count: int, dtype: torch.dtype) -> Shaped[Tensor, " count"]:
+    """Room for so many numbers, one at least."""
+    size = count * dtype.itemsize
+    with _lock:
+        memory = None if _last.memory is None else _last.memory()
+        if memory is None or _last.used + size > len(memory):
+            memory = _piece(max(PIECE, size))
+            _last.memory, _last.used = weakref.ref(memory), 0
+        found = torch.frombuffer(memory, dtype=dtype, count=count, offset=_last.used)
+        _last.used += -(-size // LINE) * LINE
+    return found
+
+
+def _piece(size: int) -> mmap.mmap:
+    memory = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    with suppress(OSError):  # a system without large pages
+        memory.madvise(mmap.MADV_HUGEPAGE)
+    return memory
