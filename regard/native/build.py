@@ -24,6 +24,9 @@ FLAGS = ("-O3", "-mavx2", "-mfma", "-fno-math-errno", "-fopenmp", "-shared", "-f
 WIDE_FLAGS = ("-mavx512f", "-mavx512bw", "-mavx512vnni", "-DREGARD_WIDE")
 """For CPUs that have all of `WIDE`: products in registers of 512 bits."""
 WIDE = frozenset({"avx512f", "avx512bw", "avx512_vnni"})
+HALF_FLAGS = ("-mavx512bf16",)
+HALF = "avx512_bf16"
+"""For those that have this too: products in numbers of sixteen bits."""
 PROCESSORS = Path("/proc/cpuinfo")
 OFF = ("0", "off", "no", "false")
 
@@ -45,20 +48,22 @@ def build() -> Path:
     if compiler is None:
         raise NotBuiltError("there is no C compiler: install one (gcc), and they will be built")
     sources = sorted(SOURCES.iterdir())
-    wide = said != "avx2" and _wide()
+    wide = () if said == "avx2" else _wide()
     library = _folder() / f"native-{_name(compiler, sources, wide)}.so"
     if not library.is_file():
         _compile(compiler, [source for source in sources if source.suffix == ".c"], library, wide)
     return library
 
 
-def _wide() -> bool:
-    """Whether the CPU says that it has wide registers and what is done in them."""
+def _wide() -> tuple[str, ...]:
+    """What to compile with for wide registers, if the CPU says that it has them and what is done in them."""
     try:
-        said = next((line for line in PROCESSORS.read_text().splitlines() if line.startswith("flags")), "")
+        said = next((line for line in PROCESSORS.read_text().splitlines() if line.startswith("flags")), "").split()
     except OSError:
-        return False
-    return set(said.split()) >= WIDE
+        return ()
+    if not WIDE.issubset(said):
+        return ()
+    return (*WIDE_FLAGS, *(HALF_FLAGS if HALF in said else ()))
 
 
 def _folder() -> Path:
@@ -77,18 +82,18 @@ def _folder() -> Path:
     return folder
 
 
-def _name(compiler: str, sources: list[Path], wide: bool) -> str:
-    known = [torch.__version__, compiler, str(Path(compiler).stat().st_mtime_ns), *FLAGS, *(WIDE_FLAGS if wide else ())]
+def _name(compiler: str, sources: list[Path], wide: tuple[str, ...]) -> str:
+    known = [torch.__version__, compiler, str(Path(compiler).stat().st_mtime_ns), *FLAGS, *wide]
     text = "\n".join([*known, *(source.read_text(encoding="utf-8") for source in sources)])
     return hashlib.sha256(text.encode()).hexdigest()[:20]
 
 
-def _compile(compiler: str, sources: list[Path], library: Path, wide: bool) -> None:
+def _compile(compiler: str, sources: list[Path], library: Path, wide: tuple[str, ...]) -> None:
     """Compile beside, and rename: nobody ever loads half a library. What is for wide registers must prove itself."""
     try:
         with tempfile.TemporaryDirectory(dir=library.parent) as beside:
             made = Path(beside) / library.name
-            if not (wide and _made(compiler, (*FLAGS, *WIDE_FLAGS), sources, made) is None and _proved(made)):
+            if not (wide and _made(compiler, (*FLAGS, *wide), sources, made) is None and _proved(made)):
                 failed = _made(compiler, FLAGS, sources, made)
                 if failed is not None:
                     raise NotBuiltError(f"{compiler} could not compile them: {failed}")

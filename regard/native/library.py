@@ -35,6 +35,8 @@ FUNCTIONS = {
     "attend_back": "p",
 }
 """The arguments of each: a pointer, a long, an int, a float, a double."""
+HALF = {"packed_half_size": "ll", "pack_half": "pllp", "multiply_half": "plllpppi"}
+"""The same, of those that are there only if the CPU computes in bfloat16."""
 
 
 _building = threading.Lock()
@@ -53,9 +55,9 @@ def _found() -> tuple[Any, str]:
 
 def typed(library: ctypes.CDLL, names: Iterable[str] = FUNCTIONS) -> ctypes.CDLL:
     """A library whose functions know what they take and return."""
-    for name in names:
+    for name in (*names, *(name for name in HALF if hasattr(library, name))):
         function = getattr(library, name)
-        function.argtypes = [TYPES[letter] for letter in FUNCTIONS[name]]
+        function.argtypes = [TYPES[letter] for letter in {**FUNCTIONS, **HALF}[name]]
         function.restype = ctypes.c_long if name.endswith("_size") else None
     return library
 

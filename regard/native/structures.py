@@ -28,6 +28,12 @@ class Matrix(ctypes.Structure):
     _fields_ = (*of(LONG, "outputs", "inputs"), *of(POINTER, "packed", "scale", "bias"), ("activation", INT))
 
 
+class Given(ctypes.Structure):
+    """A matrix as it stands in memory: where, and how far it is from one row, and one column, to the next."""
+
+    _fields_ = (("numbers", POINTER), *of(LONG, "down", "right"))
+
+
 class Norm(ctypes.Structure):
     """LayerNorm or RMSNorm."""
 

@@ -18,7 +18,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from regard.native.training import lose_twice
-from regard.training.cross_entropy import SCORES, Gradients
+from regard.training.cross_entropy import SCORES, Gradients, Vocabulary
 from regard.training.dropout import compiled
 
 Vectors = Float[Tensor, "tokens dim"]
@@ -32,9 +32,10 @@ def agreeing_cross_entropy(
     targets: Int[Tensor, " tokens"],
     smoothing: float,
     agreement: float,
+    kind: type[Vocabulary] = Vocabulary,
 ) -> Float[Tensor, ""]:
     """The sum of both losses of all tokens, and of their disagreement, when both are scored by `weight` and `bias`."""
-    return LoseTwice.apply(first, second, weight, bias, targets, smoothing, agreement)  # type: ignore[no-untyped-call]
+    return LoseTwice.apply(first, second, weight, bias, targets, smoothing, agreement, kind)  # type: ignore[no-untyped-call]
 
 
 class LoseTwice(torch.autograd.Function):
@@ -50,10 +51,12 @@ class LoseTwice(torch.autograd.Function):
         targets: Tensor,
         smoothing: float,
         agreement: float,
+        kind: type[Vocabulary],
     ) -> Tensor:
         """The loss. The gradients are computed on the way."""
         wanted = (True, *ctx.needs_input_grad[2:4])
-        gradients = [Gradients(x, weight, bias, wanted) for x in (first, second)]
+        first, second, vocabulary = first.contiguous(), second.contiguous(), kind(weight, bias)
+        gradients = [Gradients(x, vocabulary, wanted) for x in (first, second)]
         gradients[1].weight, gradients[1].bias = gradients[0].weight, gradients[0].bias  # both add to the same
         size = max(1, SCORES // (4 * len(weight)))
         total = first.new_zeros(())
@@ -61,7 +64,7 @@ class LoseTwice(torch.autograd.Function):
             place = slice(start, start + size)
             aims = targets[place]
             if compiled(first, weight):
-                scores = [functional.linear(x[place], weight, bias) for x in (first, second)]
+                scores = [vocabulary.scores(x[place]) for x in (first, second)]
                 total += lose_twice(scores[0], scores[1], aims.contiguous(), smoothing, agreement)
                 for x, score, gradient in zip((first, second), scores, gradients, strict=True):
                     gradient.add_scored(start, x[place], score)
@@ -86,4 +89,4 @@ class LoseTwice(torch.autograd.Function):
     def backward(ctx: Any, *gradient: Tensor) -> tuple[Tensor | None, ...]:
         """What `forward` computed, times the gradient of what came after."""
         parts = (None if part is None else part * gradient[0] for part in ctx.saved_tensors)
-        return *parts, None, None, None
+        return *parts, None, None, None, None

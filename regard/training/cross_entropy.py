@@ -13,12 +13,15 @@ of all rows of W.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from regard.native import half
 from regard.native.training import lose
 from regard.training.dropout import compiled
 
@@ -34,6 +37,7 @@ def cross_entropy(
     bias: Float[Tensor, " vocabulary"] | None,
     targets: Int[Tensor, " tokens"],
     smoothing: float = 0.0,
+    kind: type[Vocabulary] | None = None,
 ) -> Float[Tensor, ""]:
     """The sum of the losses of all tokens, when their vectors are scored by `weight` and `bias`.
 
@@ -41,7 +45,51 @@ def cross_entropy(
     label_smoothing=smoothing)`, in less time and memory.
     """
     wanted = torch.is_grad_enabled()
-    return ScoreAndLose.apply(x, weight, bias, targets, smoothing, wanted)  # type: ignore[no-untyped-call]
+    return ScoreAndLose.apply(x, weight, bias, targets, smoothing, wanted, kind or Vocabulary)  # type: ignore[no-untyped-call]
+
+
+@dataclass(frozen=True)
+class Vocabulary:
+    """The matrix of a vocabulary, and the three products that a loss makes with it."""
+
+    weight: Float[Tensor, "vocabulary dim"]
+    bias: Float[Tensor, " vocabulary"] | None
+
+    def scores(self, x: Float[Tensor, "tokens dim"]) -> Float[Tensor, "tokens vocabulary"]:
+        """What the vectors score."""
+        return torch.nn.functional.linear(x, self.weight, self.bias)
+
+    def back(self, gradient: Float[Tensor, "tokens vocabulary"], to: Float[Tensor, "tokens dim"]) -> None:
+        """The gradient of the vectors, from that of their scores."""
+        torch.mm(gradient, self.weight, out=to)
+
+    def add(self, gradient: Tensor, x: Tensor, to: Float[Tensor, "vocabulary dim"]) -> None:
+        """Add what the matrix gets of it."""
+        to.addmm_(gradient.t(), x)
+
+
+class HalfVocabulary(Vocabulary):
+    """The same in bfloat16, by the compiled parts."""
+
+    @cached_property
+    def _there(self) -> half.Panels:
+        return half.Panels.of(self.weight.detach().t())
+
+    @cached_property
+    def _back(self) -> half.Panels:
+        return half.Panels.of(self.weight.detach())
+
+    def scores(self, x: Float[Tensor, "tokens dim"]) -> Float[Tensor, "tokens vocabulary"]:
+        """What the vectors score."""
+        return half.multiply(x, self._there, self.bias)
+
+    def back(self, gradient: Float[Tensor, "tokens vocabulary"], to: Float[Tensor, "tokens dim"]) -> None:
+        """The gradient of the vectors, from that of their scores."""
+        half.multiply(gradient, self._back, to=to)
+
+    def add(self, gradient: Tensor, x: Tensor, to: Float[Tensor, "vocabulary dim"]) -> None:
+        """Add what the matrix gets of it."""
+        half.multiply(gradient.t(), half.Panels.of(x), to=to, add=True)
 
 
 class ScoreAndLose(torch.autograd.Function):
@@ -49,16 +97,24 @@ class ScoreAndLose(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor, smoothing: float, gradient: bool
+        ctx: Any,
+        x: Tensor,
+        weight: Tensor,
+        bias: Tensor | None,
+        targets: Tensor,
+        smoothing: float,
+        gradient: bool,
+        kind: type[Vocabulary],
     ) -> Tensor:
         """The loss. The gradients are computed on the way, if they will be asked for."""
         wanted = tuple(gradient and needed for needed in ctx.needs_input_grad[:3])
-        gradients = Gradients(x, weight, bias, wanted)
+        x, vocabulary = x.contiguous(), kind(weight, bias)
+        gradients = Gradients(x, vocabulary, wanted)
         size = max(1, SCORES // len(weight))
         total = x.new_zeros(())
         for start in range(0, len(x), size):
             part, aims = x[start : start + size], targets[start : start + size]
-            scores = torch.nn.functional.linear(part, weight, bias)
+            scores = vocabulary.scores(part)
             if compiled(scores):
                 total += lose(scores, aims.contiguous(), smoothing)
                 gradients.add_scored(start, part, scores)
@@ -79,7 +135,7 @@ class ScoreAndLose(torch.autograd.Function):
     def backward(ctx: Any, *gradient: Tensor) -> tuple[Tensor | None, ...]:
         """What `forward` computed, times the gradient of what came after."""
         parts = (None if part is None else part * gradient[0] for part in ctx.saved_tensors)
-        return *parts, None, None, None
+        return *parts, None, None, None, None
 
 
 def _logarithm(chances: Tensor, scores: Tensor, aims: Int[Tensor, " tokens"]) -> Float[Tensor, " tokens"]:
@@ -94,8 +150,10 @@ def _logarithm(chances: Tensor, scores: Tensor, aims: Int[Tensor, " tokens"]) ->
 class Gradients:
     """The gradients of a batch, gathered part by part."""
 
-    def __init__(self, x: Tensor, weight: Tensor, bias: Tensor | None, wanted: tuple[bool, ...]) -> None:
-        self.matrix = weight
+    def __init__(self, x: Tensor, vocabulary: Vocabulary, wanted: tuple[bool, ...]) -> None:
+        self.vocabulary = vocabulary
+        self.matrix = weight = vocabulary.weight
+        bias = vocabulary.bias
         self.x = torch.empty_like(x) if wanted[0] else None
         self.weight = torch.zeros_like(weight) if wanted[1] else None
         self.bias = torch.zeros_like(bias) if bias is not None and wanted[2] else None
@@ -103,9 +161,9 @@ class Gradients:
     def add_scored(self, start: int, x: Tensor, scores: Tensor) -> None:
         """Add a part: its vectors, and the gradient of its scores."""
         if self.x is not None:
-            torch.mm(scores, self.matrix, out=self.x[start : start + len(x)])
+            self.vocabulary.back(scores, self.x[start : start + len(x)])
         if self.weight is not None:
-            self.weight.addmm_(scores.t(), x)
+            self.vocabulary.add(scores, x, self.weight)
         if self.bias is not None:
             self.bias.add_(scores.sum(dim=0))
 

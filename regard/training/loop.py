@@ -22,6 +22,7 @@ from torch import Tensor, nn
 
 from regard.checkpoint.files import CheckpointError
 from regard.data.batches import Batch
+from regard.native.half import half
 from regard.training import state, watch
 from regard.training.folder import Folder
 from regard.training.objective import Objective
@@ -61,7 +62,8 @@ class Loop:
     def __post_init__(self) -> None:
         freeze(self.network, self.plan.freeze)
         self.device = torch.device(self.plan.device)
-        quicken(self.network)
+        self.in_half = self.plan.precision == "bfloat16" and self.device.type == "cpu" and half()
+        quicken(self.network, self.in_half)
         self.network.train()
         self.network.recompute(self.plan.recompute)
         self.optimizers = Optimizers(self.network, self.plan.optimizer, self.plan.layer_decay)
@@ -165,7 +167,7 @@ class Loop:
         return torch.as_tensor(self._loss(batch).sum)
 
     def _precision(self) -> AbstractContextManager[Any]:
-        if self.plan.precision == "float32":
+        if self.plan.precision == "float32" or self.in_half:
             return nullcontext()
         return torch.autocast(self.device.type, torch.bfloat16)
 

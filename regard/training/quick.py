@@ -5,6 +5,7 @@
   where the machine has the compiled parts.
 - Elsewhere attention over short rows is computed as the equation is written: torch's fused kernel, which saves memory
   on long rows, is slower there than three small matrix products.
+- Layers multiply in bfloat16 where that is asked for, by the compiled parts (`regard/native/half.py`).
 - `words_loss` computes the loss of a language model without ever holding all its scores (`cross_entropy.py`).
 """
 
@@ -15,10 +16,11 @@ from collections.abc import Callable
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from regard.native import half
 from regard.native.structures import lengths_of
 from regard.native.training import LANES, add_dropped, attend, chance
 from regard.training.agreement import agreeing_cross_entropy
-from regard.training.cross_entropy import cross_entropy
+from regard.training.cross_entropy import HalfVocabulary, Vocabulary, cross_entropy
 from regard.training.dropout import Dropout, compiled
 from regard.transformer.attention import Heads, KeyHeads, Looking, MultiHeadAttention
 from regard.transformer.config import NormOrder
@@ -93,37 +95,56 @@ class TrainingResidual(Residual):
         return add_dropped(x, said, chance(dropped))
 
 
+class HalfLinear(nn.Linear):
+    """A layer that multiplies in bfloat16 while it is trained."""
+
+    def forward(self, x: Float[Tensor, "*any input"]) -> Float[Tensor, "*any output"]:
+        """x·weightᵀ + bias."""
+        if not self.training or not compiled(x):
+            return super().forward(x)
+        return half.linear(x.flatten(0, -2), self.weight, self.bias).view(*x.shape[:-1], -1)
+
+
+class HalfLanguageModel(LanguageModel):
+    """A head whose matrix of the vocabulary is multiplied in bfloat16 by the loss (`words_loss`)."""
+
+
 STANDS_IN: dict[type[nn.Module], type[nn.Module]] = {
     MultiHeadAttention: TrainingAttention,
     Residual: TrainingResidual,
 }
 """Parts that are replaced by others with the same parts."""
+IN_HALF: dict[type[nn.Module], type[nn.Module]] = {
+    nn.Linear: HalfLinear,
+    LanguageModel: HalfLanguageModel,
+}
+"""The same, where bfloat16 is asked for."""
 
 
-def _standing_in(child: nn.Module) -> nn.Module:
-    kind = STANDS_IN[type(child)]
+def _standing_in(child: nn.Module, kind: type[nn.Module]) -> nn.Module:
     stands_in = kind.__new__(kind)
     stands_in.__dict__.update(child.__dict__)  # nothing is made anew
     return stands_in
 
 
-def quicken(network: nn.Module) -> None:
+def quicken(network: nn.Module, in_half: bool = False) -> None:
     """Replace the parts of a network that can be computed more quickly in training. Its parameters stay as they are."""
+    others = {**STANDS_IN, **IN_HALF} if in_half else STANDS_IN
     for part in list(network.modules()):
         for name, child in part.named_children():
             if type(child) is nn.Dropout:
                 setattr(part, name, Dropout(child.p).train(child.training))
             elif type(child) is Kernel:
                 setattr(part, name, ShortKernel(child.scale, child.dropout).train(child.training))
-            elif type(child) in STANDS_IN:
-                setattr(part, name, _standing_in(child))
+            elif type(child) in others:
+                setattr(part, name, _standing_in(child, others[type(child)]))
 
 
 def words_loss(
     head: LanguageModel, hidden: Float[Tensor, "tokens model"], targets: Int[Tensor, " tokens"], smoothing: float = 0.0
 ) -> Float[Tensor, ""]:
     """The sum of the losses that a language-modelling head makes on these vectors."""
-    return cross_entropy(_finished(head, hidden), head.output.weight, head.bias, targets, smoothing)
+    return cross_entropy(_finished(head, hidden), head.output.weight, head.bias, targets, smoothing, _kind(head))
 
 
 def agreeing_words_loss(
@@ -136,7 +157,11 @@ def agreeing_words_loss(
 ) -> Float[Tensor, ""]:
     """The sum of both losses, and of what the head says differently of the two (`agreement.py`)."""
     both = (_finished(head, first), _finished(head, second))
-    return agreeing_cross_entropy(*both, head.output.weight, head.bias, targets, smoothing, agreement)
+    return agreeing_cross_entropy(*both, head.output.weight, head.bias, targets, smoothing, agreement, _kind(head))
+
+
+def _kind(head: LanguageModel) -> type[Vocabulary]:
+    return HalfVocabulary if isinstance(head, HalfLanguageModel) and head.training else Vocabulary
 
 
 def _finished(head: LanguageModel, hidden: Float[Tensor, "tokens model"]) -> Float[Tensor, "tokens model"]:
