@@ -1,9 +1,9 @@
-"""A whole block in one call of the compiled parts: between a block's small products, calling them takes as long as they
-do."""
+"""Whole blocks in one call of the compiled parts: between small products, calling each takes as long as it does."""
 
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Sequence
 from typing import TypeVar
 
 import torch
@@ -47,26 +47,50 @@ class CompiledBlock(Block):
         kept_source: Kept | None = None,
     ) -> Tensor:
         """Pass the tokens of a batch through the layer."""
-        across = self.cross_attention
-        attention = self.attention
+        if not self.knows(looking, source, kept, kept_source):
+            return super().forward(x, looking, source, kept, kept_source)
+        assert not isinstance(kept, Remembered)
+        return run([self], x, looking, source, [kept], [kept_source])
+
+    def knows(
+        self, looking: Looking, source: Source | None, kept: Kept | Remembered | None, kept_source: Kept | None
+    ) -> bool:
+        """Whether the compiled call knows what is asked, and nobody listens to a part."""
+        attention, across = self.attention, self.cross_attention
         assert isinstance(attention, QuickAttention)
         if any(self.listeners) or not attention.knows(looking) or isinstance(kept, Remembered):
-            return super().forward(x, looking, source, kept, kept_source)
-        if across is not None:
-            assert isinstance(across, QuickAttention)
-            if source is None or kept_source is None or not across.knows(looking):
-                return super().forward(x, looking, source, kept, kept_source)
-            if kept_source.empty:
-                kept_source.append(*across.project.answering(source.hidden), source.rows)
-        batch = _batch(looking, source)
-        if kept is not None:
-            before = kept.extend(looking.rows, x.new_empty(0, self.structure.own.key_heads, self.structure.own.dim))
-            batch.own = _kept(kept, looking, before)
-        if kept_source is not None and across is not None:
-            batch.source = _kept(kept_source, looking)
-        x = x.to(torch.float32, copy=True, memory_format=torch.contiguous_format)
-        library().run_block(ctypes.addressof(self.structure), ctypes.addressof(batch), x.data_ptr())
-        return x
+            return False
+        if across is None:
+            return True
+        assert isinstance(across, QuickAttention)
+        return source is not None and kept_source is not None and across.knows(looking)
+
+
+def run(
+    blocks: Sequence[CompiledBlock],
+    x: Tensor,
+    looking: Looking,
+    source: Source | None,
+    kept: Sequence[Kept | None],
+    kept_source: Sequence[Kept | None],
+) -> Tensor:
+    """Pass the tokens of a batch through some blocks, all of which know what is asked."""
+    own, others = (structures.Kept * len(blocks))(), (structures.Kept * len(blocks))()
+    for number, block in enumerate(blocks):
+        mine, its = kept[number], kept_source[number]
+        if mine is not None:
+            like = x.new_empty(0, block.structure.own.key_heads, block.structure.own.dim)
+            own[number] = _kept(mine, looking, mine.extend(looking.rows, like))
+        if its is not None and block.cross_attention is not None:
+            assert source is not None
+            if its.empty:
+                its.append(*block.cross_attention.project.answering(source.hidden), source.rows)
+            others[number] = _kept(its, looking)
+    found = x.to(torch.float32, copy=True, memory_format=torch.contiguous_format)
+    at = (structures.POINTER * len(blocks))(*(ctypes.addressof(block.structure) for block in blocks))
+    batch = _batch(looking, source)
+    library().run_stack(len(blocks), *(ctypes.addressof(part) for part in (at, batch, own, others)), found.data_ptr())
+    return found
 
 
 def compiled_block(block: Block) -> CompiledBlock | None:

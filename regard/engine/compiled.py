@@ -12,7 +12,6 @@ from torch import Tensor, nn
 from regard.checkpoint.rounding import Rounded, rounded
 from regard.engine.matrix import Affine, Precision
 from regard.native import kernels, structures
-from regard.native.kernels import PANEL
 from regard.transformer.config import Activation, NormOrder
 from regard.transformer.feedforward import ACTIVATIONS, Dense, Gated
 from regard.transformer.normalization import LayerNorm, RMSNorm
@@ -46,7 +45,7 @@ class InPlace(nn.Module):
 
 
 class InPanels(InPlace):
-    """A matrix in panels of sixteen outputs, of floats or of bytes, as the compiled product reads it.
+    """A matrix in panels of some outputs, of floats or of bytes, as the compiled product reads it.
 
     With bytes, each vector that comes is rounded to bytes too, by its largest number: what becomes of a vector does not
     depend on those beside it.
@@ -80,12 +79,12 @@ class InPanels(InPlace):
 
     def only(self, chosen: Int[Tensor, " chosen"]) -> InPanels:
         """The matrix of these outputs alone."""
-        bias, panel, place = None if self.bias is None else self.bias[chosen], chosen // PANEL, chosen % PANEL
+        width, together = kernels.panel(), kernels.together()
+        bias, panel, place = None if self.bias is None else self.bias[chosen], chosen // width, chosen % width
         if self.scale is None:
-            weight = self.packed.view(-1, self.inputs, PANEL)[panel, :, place]
+            weight = self.packed.view(-1, self.inputs, width)[panel, :, place]
             return InPanels(Affine(weight, bias), Precision.FP32)
-        together = kernels.together()
-        groups = self.packed.view(-1, -(-self.inputs // together), PANEL, together)[panel, :, place]
+        groups = self.packed.view(-1, -(-self.inputs // together), width, together)[panel, :, place]
         levels = groups.flatten(1)[:, : self.inputs]
         return InPanels(Affine(Rounded(levels, self.scale[chosen]), bias), Precision.INT8)
 

@@ -16,11 +16,13 @@ from regard.engine.block import compiled_block
 from regard.engine.matrix import Precision, matrix_of
 from regard.engine.memory import keep_freed
 from regard.engine.parts import CrossProjection, SelfProjection, quicker
+from regard.engine.stack import compiled_stack
 from regard.native.library import available
 from regard.transformer.attention import MultiHeadAttention, Projection
 from regard.transformer.block import Block
 from regard.transformer.feedforward import Dense, Gated
 from regard.transformer.head import LanguageModel
+from regard.transformer.stack import Stack
 
 AnyNetwork = TypeVar("AnyNetwork", bound=nn.Module)
 
@@ -80,14 +82,16 @@ def _replace(part: nn.Module, precision: Precision) -> None:
 
 
 def _replace_blocks(part: nn.Module) -> None:
-    """Blocks whose parts are replaced, and their attentions."""
+    """Blocks whose parts are replaced, their attentions, and stacks of such blocks."""
     for name, child in part.named_children():
-        if not isinstance(child, Block):
-            _replace_blocks(child)
+        if isinstance(child, Block):
+            _replace_attentions(child)
+            if (whole := compiled_block(child)) is not None:
+                part.register_module(name, whole)
             continue
-        _replace_attentions(child)
-        if (whole := compiled_block(child)) is not None:
-            part.register_module(name, whole)
+        _replace_blocks(child)
+        if type(child) is Stack and (stack := compiled_stack(child)) is not None:
+            part.register_module(name, stack)
 
 
 def _replace_attentions(block: Block) -> None:

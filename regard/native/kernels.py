@@ -17,8 +17,6 @@ from regard.native.pages import room
 from regard.native.structures import Attention, Lengths, Matrix, Norm, pointer
 from regard.transformer.config import Activation
 
-PANEL = 16
-"""Outputs of a matrix that are packed together."""
 ACTIVATIONS = {
     None: 0,
     Activation.RELU: 1,
@@ -65,6 +63,12 @@ def pack_bytes(levels: Int8[Tensor, "output input"]) -> Int8[Tensor, " packed"]:
     packed = room(library().packed_bytes_size(outputs, inputs), torch.int8)
     library().pack_bytes(outputs, inputs, levels.data_ptr(), packed.data_ptr())
     return packed
+
+
+def panel() -> int:
+    """How many outputs of a matrix stand together in a panel."""
+    found: int = library().panel_size()
+    return found
 
 
 def together() -> int:

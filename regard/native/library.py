@@ -14,6 +14,7 @@ from regard.native.build import NotBuiltError, build
 TYPES = {"p": ctypes.c_void_p, "l": ctypes.c_long, "i": ctypes.c_int, "f": ctypes.c_float, "d": ctypes.c_double}
 FUNCTIONS = {
     "packed_size": "ll",
+    "panel_size": "",
     "pack": "llplp",
     "together_size": "",
     "packed_bytes_size": "ll",
@@ -23,7 +24,7 @@ FUNCTIONS = {
     "keep": "lllppplpll",
     "add_and_normalise": "llpppp",
     "gate": "llpip",
-    "run_block": "ppp",
+    "run_stack": "lppppp",
     "log_sum": "llpp",
     "best": "llplpp",
     "drop": "lppp",

@@ -13,8 +13,8 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from regard.native.library import typed
-from regard.native.structures import Matrix, pointer
+from regard.native.library import HALF, typed
+from regard.native.structures import Given, Matrix, pointer
 
 USED = ("packed_size", "pack", "packed_bytes_size", "pack_bytes", "apply")
 SIZES = ((1, 16, 2), (5, 40, 33), (12, 31, 300), (29, 7, 64), (100, 272, 515))
@@ -28,7 +28,8 @@ def proved(place: str) -> bool:
     library = typed(ctypes.CDLL(place), USED)
     with torch.random.fork_rng():
         torch.manual_seed(1)
-        return all(_near(*pair) for size in SIZES for pair in _products(library, *size))
+        makes = (_products, _half_products) if all(hasattr(library, name) for name in HALF) else (_products,)
+        return all(_near(*pair) for make in makes for size in SIZES for pair in make(library, *size))
 
 
 def _products(library: ctypes.CDLL, rows: int, outputs: int, inputs: int) -> Iterator[tuple[Tensor, Tensor]]:
@@ -45,6 +46,20 @@ def _products(library: ctypes.CDLL, rows: int, outputs: int, inputs: int) -> Ite
     matrix = Matrix(outputs, inputs, packed.data_ptr(), pointer(scale))
     whole = torch.randint(-127, 128, (rows, inputs)).index_fill_(1, torch.tensor(0), 127).float()
     yield _product(library, whole, matrix), whole @ (levels * scale[:, None]).T
+
+
+def _half_products(library: ctypes.CDLL, rows: int, columns: int, depth: int) -> Iterator[tuple[Tensor, Tensor]]:
+    """The same for numbers of sixteen bits, with either matrix turned round."""
+    a, b = torch.randn(rows, depth).bfloat16().float(), torch.randn(depth, columns).bfloat16().float()
+    for left in (a, a.t().contiguous().t()):
+        for right in (b, b.t().contiguous().t()):
+            packed = torch.empty(library.packed_half_size(columns, depth), dtype=torch.int32)
+            found = torch.empty(rows, columns)
+            it, other = Given(left.data_ptr(), *left.stride()), Given(right.data_ptr(), *right.stride())
+            library.pack_half(ctypes.addressof(other), columns, depth, packed.data_ptr())
+            at = (packed.data_ptr(), None, found.data_ptr())
+            library.multiply_half(ctypes.addressof(it), rows, columns, depth, *at, False)
+            yield found, a @ b
 
 
 def _product(library: ctypes.CDLL, x: Tensor, matrix: Matrix) -> Tensor:

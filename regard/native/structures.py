@@ -108,6 +108,7 @@ class Batch(ctypes.Structure):
         *of(Kept, "own", "source"),
         ("texts", LONG),
         *of(POINTER, "asking", "first_asking"),
+        *of(LONG, "begin", "row", "text"),
     )
 
 

@@ -18,13 +18,24 @@
         default: call(AT_ONCE);     \
     }
 
-/* The score of a query with each key: a product and a sum across the register. */
+/* The score of a query with some keys: products, and sums across the registers. */
+INLINE void score_few(const int keys, const Attention *a, const float *query, const float *key, float *scores) {
+    vec sum[AT_ONCE];
+#pragma GCC unroll 4
+    for (int j = 0; j < keys; j++) sum[j] = _mm256_setzero_ps();
+    for (long d = 0; d < a->dim; d += WIDE) {
+        vec x = load(query + d, a->dim - d);
+#pragma GCC unroll 4
+        for (int j = 0; j < keys; j++) sum[j] = _mm256_fmadd_ps(x, load(key + j * a->key_stride + d, a->dim - d), sum[j]);
+    }
+#pragma GCC unroll 4
+    for (int j = 0; j < keys; j++) scores[j] = sum_of(sum[j]) * a->scale;
+}
+
 static void scores_of_few(const Attention *a, const float *query, const float *key, long keys, float *scores) {
-    for (long j = 0; j < keys; j++) {
-        vec sum = _mm256_setzero_ps();
-        for (long d = 0; d < a->dim; d += WIDE)
-            sum = _mm256_fmadd_ps(load(query + d, a->dim - d), load(key + j * a->key_stride + d, a->dim - d), sum);
-        scores[j] = sum_of(sum) * a->scale;
+    for (long j = 0; j < keys; j += AT_ONCE, key += AT_ONCE * a->key_stride) {
+#define SCORE(count) score_few(count, a, query, key, scores + j)
+        FOR_SOME(keys - j, SCORE)
     }
 }
 

@@ -1,7 +1,8 @@
-/* A block of a stack in one call: what `transformer/block.py` says, for vectors that stand side by side. */
+/* The blocks of a stack in one call: what `transformer/block.py` says, for vectors that stand side by side. */
 #include "parts.h"
 
 #define AT_A_TIME 384 /* tokens: a multiple of the rows of any tile */
+#define ENOUGH 8      /* tokens for each thread that are worth the way of all weights to it */
 
 enum Order { POST, PRE, BOTH };
 
@@ -39,7 +40,7 @@ typedef struct {
     const long *keys;   /* of each row: how many there are now */
 } Kept;
 
-/* What a batch is: the same for all blocks, but for their caches. */
+/* What a batch is: the same for all blocks, but for their caches, which each is given when its turn comes. */
 typedef struct {
     long tokens, rows;
     const long *lengths, *first; /* of the rows */
@@ -50,6 +51,7 @@ typedef struct {
     Kept own, source;
     long texts; /* rows of the source; several rows of the batch may look at one */
     const long *asking, *first_asking; /* of the rows, put together if they look at one row of the source */
+    long begin, row, text; /* of a share: the numbers of its first token, row and text in the whole */
 } Batch;
 
 /* Each pair (x_i, x_i+half) turned like a point in the plane. */
@@ -76,10 +78,12 @@ static void ask_own(const Asking *part, const Batch *b, const float *x, float *a
         turn(b, key, stride, part->key_heads, part->dim);
     }
     Attention a = {.rows = b->rows, .heads = part->heads, .sharing = part->heads / part->key_heads, .dim = part->dim,
-                   .scale = part->scale, .causal = b->causal, .query = query, .query_stride = stride,
-                   .queries = b->lengths, .first_query = b->first, .key = key, .value = value, .first_key = b->first,
+                   .scale = part->scale, .causal = b->causal, .query = query - b->begin * stride,
+                   .query_stride = stride, .queries = b->lengths, .first_query = b->first,
+                   .key = key - b->begin * stride, .value = value - b->begin * stride, .first_key = b->first,
                    .head_stride = part->dim, .key_stride = stride, .keys = b->lengths, .bias = b->bias,
-                   .bias_row = b->bias_row, .bias_head = b->bias_head, .bias_query = b->bias_query, .answer = answer};
+                   .bias_row = b->bias_row, .bias_head = b->bias_head, .bias_query = b->bias_query,
+                   .answer = answer - b->begin * queries};
     const Kept *kept = &b->own;
     if (kept->key) {
         keep(b->rows, part->key_heads, part->dim, b->lengths, kept->before, key, stride, kept->key, kept->row_stride,
@@ -98,10 +102,10 @@ static void ask_source(const Asking *part, const Batch *b, const float *x, float
     apply(&part->project, b->tokens, x, part->project.inputs, query);
     const Kept *kept = &b->source;
     Attention a = {.rows = b->texts, .heads = part->heads, .sharing = part->heads / part->key_heads, .dim = part->dim,
-                   .scale = part->scale, .query = query, .query_stride = stride, .queries = b->asking,
-                   .first_query = b->first_asking, .key = kept->key, .value = kept->value,
+                   .scale = part->scale, .query = query - b->begin * stride, .query_stride = stride,
+                   .queries = b->asking, .first_query = b->first_asking, .key = kept->key, .value = kept->value,
                    .row_stride = kept->row_stride, .head_stride = kept->head_stride, .key_stride = kept->key_stride,
-                   .keys = kept->keys, .answer = answer};
+                   .keys = kept->keys, .answer = answer - b->begin * stride};
     attend(&a);
 }
 
@@ -147,10 +151,70 @@ static void feedforward(const Feedforward *part, const Block *block, long tokens
 
 /* The vectors of a batch, passed through the block, in their places. The feed-forward layer, which knows no neighbours,
    takes some of them at a time: what it works with, several times as large as they are, stays small and in the caches. */
-PUBLIC void run_block(const Block *block, const Batch *b, float *x) {
+static void run_share(const Block *block, const Batch *b, float *x) {
     float *said = scratch(SAID, b->tokens * block->model * sizeof(float));
     attention(&block->own, block, b, x, said, ask_own);
     if (block->across.project.packed) attention(&block->across, block, b, x, said, ask_source);
     for (long begin = 0; begin < b->tokens; begin += AT_A_TIME)
         feedforward(&block->feedforward, block, at_most(AT_A_TIME, b->tokens - begin), x + begin * block->model, said);
+}
+
+/* The rows that fall to one of some threads, with all that belongs to them. Rows that look at one row of the source stay
+   together; a share begins with the first of them that has its part of the tokens, or more, before it. */
+static Batch share_of(const Batch *b, int number, int of) {
+    long units = b->texts ? b->texts : b->rows, together = b->rows / units;
+    long begin = 0, end = 0;
+    while (begin < units && b->first[begin * together] * of < b->tokens * number) begin++;
+    while (end < units && b->first[end * together] * of < b->tokens * (number + 1)) end++;
+    long stop = end * together;
+    Batch mine = *b;
+    mine.row = begin * together, mine.text = begin;
+    mine.begin = mine.row < b->rows ? b->first[mine.row] : b->tokens;
+    mine.tokens = (stop < b->rows ? b->first[stop] : b->tokens) - mine.begin;
+    mine.rows = stop - mine.row, mine.lengths += mine.row, mine.first += mine.row;
+    if (b->bias) mine.bias += mine.row * b->bias_row;
+    if (b->texts) mine.texts = end - begin, mine.asking += begin, mine.first_asking += begin;
+    return mine;
+}
+
+/* Whether the rows can be shared out so that no thread waits long for another. */
+static int is_shared_well(const Batch *b, int of) {
+    for (int number = 0; number < of; number++) {
+        long tokens = share_of(b, number, of).tokens;
+        if (tokens < ENOUGH || 4 * tokens * of > 5 * b->tokens) return 0;
+    }
+    return of > 1;
+}
+
+/* What a cache holds from one of its lines on. */
+static Kept from(const Kept *kept, long line) {
+    Kept found = *kept;
+    if (found.key) found.key += line * found.row_stride, found.value += line * found.row_stride, found.keys += line;
+    if (found.before) found.before += line;
+    return found;
+}
+
+static void run_blocks(long count, const Block *const *blocks, Batch b, const Kept *own, const Kept *source, float *x) {
+    for (long n = 0; n < count; n++) {
+        b.own = from(own + n, b.row), b.source = from(source + n, b.text);
+        run_share(blocks[n], &b, x + b.begin * blocks[n]->model);
+    }
+}
+
+/* The vectors of a batch, passed through some blocks. Each thread takes its rows through all of them, if it has enough:
+   none waits for another on the way, and what a thread reads it has written itself. Else the threads share every product. */
+PUBLIC void run_stack(long count, const Block *const *blocks, const Batch *b, const Kept *own, const Kept *source,
+                      float *x) {
+    int threads = omp_get_max_threads();
+    if (!is_shared_well(b, threads)) {
+        run_blocks(count, blocks, *b, own, source, x);
+        return;
+    }
+#pragma omp parallel num_threads(threads)
+    {
+        Batch mine = share_of(b, omp_get_thread_num(), omp_get_num_threads());
+        long half = blocks[0]->own.dim / 2;
+        if (b->cosine) mine.cosine += mine.begin * half, mine.sine += mine.begin * half;
+        run_blocks(count, blocks, mine, own, source, x);
+    }
 }

@@ -5,13 +5,13 @@
    added by one instruction (VNNI's vpdpbusd, or pmaddwd after the bytes were widened) into 32 bits, where nothing
    overflows: the sum is exact, and the same on every machine.
 
-       panel j, group k, with g levels together:   B[gk … gk+g-1][16j]   …   B[gk … gk+g-1][16j+15]      (16 · g bytes) */
+       panel j, group k:   B[gk … gk+g-1][pj]   …   B[gk … gk+g-1][pj+p-1]      (p columns, g levels together) */
 #include "parts.h"
 #include "sixteen.h"
 
 #define CHUNK 96
 #define CACHED 262144 /* bytes of A that leave room for panels in the second cache */
-#define AHEAD 1024    /* bytes of a panel that are asked for before they are needed */
+#define AHEAD 2048    /* bytes of a panel that are asked for before they are needed */
 #define APART 16      /* groups between rows: were they 4 KB apart, few of them would fit into the first cache */
 #define MOST 127.0f   /* the largest level */
 
@@ -19,14 +19,14 @@
 PUBLIC long together_size(void) { return TOGETHER; }
 
 PUBLIC long packed_bytes_size(long columns, long depth) {
-    return steps(columns, COLUMNS) * COLUMNS * steps(depth, TOGETHER) * TOGETHER;
+    return steps(columns, PANEL) * PANEL * steps(depth, TOGETHER) * TOGETHER;
 }
 
 /* The matrix as files have it: one row for each output, `depth` bytes each. */
 PUBLIC void pack_bytes(long columns, long depth, const int8_t *levels, int8_t *to) {
-    for (long j0 = 0; j0 < columns; j0 += COLUMNS)
+    for (long j0 = 0; j0 < columns; j0 += PANEL)
         for (long k = 0; k < depth; k += TOGETHER)
-            for (long j = j0; j < j0 + COLUMNS; j++)
+            for (long j = j0; j < j0 + PANEL; j++)
                 for (long g = k; g < k + TOGETHER; g++) *to++ = j < columns && g < depth ? levels[j * depth + g] : 0;
 }
 
@@ -34,17 +34,20 @@ PUBLIC void pack_bytes(long columns, long depth, const int8_t *levels, int8_t *t
 INLINE void put_levels(__m256i levels, long count, Level *to) {
     __m128i sixteen = _mm_packs_epi32(_mm256_castsi256_si128(levels), _mm256_extracti128_si256(levels, 1));
     __m128i stored = sizeof(Level) == 2 ? sixteen : _mm_packs_epi16(sixteen, sixteen);
-    memcpy(to, &stored, at_most(WIDE, count) * sizeof(Level));
+    if (count >= WIDE)
+        memcpy(to, &stored, WIDE * sizeof(Level));
+    else
+        memcpy(to, &stored, count * sizeof(Level));
 }
 
 /* One vector in levels, and their sum. What a level is worth is returned: no number, if the vector has one that is none. */
 static float round_row(long depth, const float *x, Level *to, int32_t *sum) {
-    const vec sign = _mm256_set1_ps(-0.0f);
-    vec largest = _mm256_setzero_ps(), strange = _mm256_setzero_ps();
+    const vec sign = _mm256_set1_ps(-0.0f), none = _mm256_setzero_ps();
+    vec largest = none, strange = none; /* 0 times what is no number, or is infinite, is no number */
     for (long k = 0; k < depth; k += WIDE) {
         vec size = _mm256_andnot_ps(sign, load(x + k, depth - k));
         largest = _mm256_max_ps(largest, size);
-        strange = _mm256_or_ps(strange, _mm256_cmp_ps(size, _mm256_set1_ps(INFINITY), _CMP_NLT_UQ));
+        strange = _mm256_fmadd_ps(size, none, strange);
     }
     float top = most_of(largest), factor = top > 0 ? MOST / top : 0;
     vec by = _mm256_set1_ps(factor);
@@ -56,7 +59,7 @@ static float round_row(long depth, const float *x, Level *to, int32_t *sum) {
         put_levels(level, room - k, to + k);
     }
     *sum = whole_sum_of(all);
-    return _mm256_movemask_ps(strange) ? NAN : top / MOST;
+    return top / MOST + sum_of(strange);
 }
 
 typedef struct {
@@ -78,18 +81,18 @@ INLINE void put(const Product *p, vec sum, long i, long j) {
 }
 
 /* A tile of C at row i and column j. */
-INLINE void tile(const int rows, const int panels, const Product *p, long i, long j) {
-    Sums sum[ROWS][PANELS];
-    Levels b[PANELS];
+INLINE void tile(const int rows, const int sixteens, const Product *p, long i, long j) {
+    Sums sum[ROWS][SIXTEENS];
+    Levels b[SIXTEENS];
     const int8_t *panel = (const int8_t *)p->b->packed + j * p->groups * TOGETHER;
     const Group *a = p->a + i * p->stride;
 #pragma GCC unroll 12
     for (int r = 0; r < rows; r++)
-        for (int n = 0; n < panels; n++) sum[r][n] = no_sums();
-    for (long k = 0; k < p->groups; k++, panel += TOGETHER * COLUMNS) {
+        for (int n = 0; n < sixteens; n++) sum[r][n] = no_sums();
+    for (long k = 0; k < p->groups; k++, panel += TOGETHER * PANEL) {
 #pragma GCC unroll 2
-        for (int n = 0; n < panels; n++) {
-            const int8_t *place = panel + n * COLUMNS * p->groups * TOGETHER;
+        for (int n = 0; n < sixteens; n++) {
+            const int8_t *place = panel + n * COLUMNS * TOGETHER;
             _mm_prefetch((const char *)(place + AHEAD), _MM_HINT_T0);
             b[n] = load_levels(place);
         }
@@ -97,13 +100,13 @@ INLINE void tile(const int rows, const int panels, const Product *p, long i, lon
         for (int r = 0; r < rows; r++) {
             __auto_type x = all_levels(a[r * p->stride + k]);
 #pragma GCC unroll 2
-            for (int n = 0; n < panels; n++) sum[r][n] = add_products(sum[r][n], x, b[n]);
+            for (int n = 0; n < sixteens; n++) sum[r][n] = add_products(sum[r][n], x, b[n]);
         }
     }
 #pragma GCC unroll 12
     for (int r = 0; r < rows; r++)
 #pragma GCC unroll 2
-        for (int n = 0; n < panels; n++) {
+        for (int n = 0; n < sixteens; n++) {
             long column = j + n * COLUMNS;
             Floats found = floats_of(sum[r][n], p->sum[i + r]);
             put(p, left_of(found), i + r, column);
@@ -112,9 +115,9 @@ INLINE void tile(const int rows, const int panels, const Product *p, long i, lon
 }
 
 static void tiles(long rows, const Product *p, long i, long j) {
-#define TILE(count) tile(count, PANELS, p, i, j)
+#define TILE(count) tile(count, SIXTEENS, p, i, j)
 #define NARROW_TILE(count) tile(count, 1, p, i, j)
-    if (PANELS == 1 || p->columns - j > COLUMNS)
+    if (SIXTEENS == 1 || p->columns - j > COLUMNS)
         FOR_EACH_COUNT(rows, TILE)
     else
         FOR_EACH_COUNT(rows, NARROW_TILE)
@@ -124,7 +127,7 @@ static void multiply_part(const Product *p, Part part) {
     long chunk = at_least(ROWS, at_most(CHUNK, CACHED / (p->stride * (long)sizeof(Group)) / ROWS * ROWS));
     for (long i0 = part.rows.begin; i0 < part.rows.end; i0 += chunk) {
         long i1 = at_most(part.rows.end, i0 + chunk);
-        for (long j = part.columns.begin; j < part.columns.end; j += PANELS * COLUMNS)
+        for (long j = part.columns.begin; j < part.columns.end; j += PANEL)
             for (long i = i0, rows; i < i1; i += rows) tiles(rows = height_of_tile(i1 - i), p, i, j);
     }
 }
@@ -142,6 +145,6 @@ void multiply_bytes(const Matrix *b, long rows, const float *a, long stride_of_a
         for (long i = mine.begin; i < mine.end; i++)
             worth[i] = round_row(b->inputs, a + i * stride_of_a, (Level *)(levels + i * stride), sum + i);
 #pragma omp barrier
-        multiply_part(&p, part_of(rows, ROWS, b->outputs, PANELS * COLUMNS));
+        multiply_part(&p, part_of(rows, ROWS, b->outputs, PANEL));
     }
 }

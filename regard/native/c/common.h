@@ -49,8 +49,8 @@ INLINE Part part_of(long rows, long row_step, long columns, long column_step) {
     return whole;
 }
 
-/* How many threads are worth waking for so many operations: torch's number, or one. */
-INLINE int threads_for(double operations) { return operations < 1e5 ? 1 : omp_get_max_threads(); }
+/* How many threads are worth waking for so many operations: torch's number, or one, as inside a share of the work. */
+INLINE int threads_for(double operations) { return operations < 1e5 || omp_in_parallel() ? 1 : omp_get_max_threads(); }
 
 /* Memory that stays with the thread that asks, one piece for each purpose; it is not cleared. */
 enum Purpose {

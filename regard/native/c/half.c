@@ -12,7 +12,6 @@
 #include "common.h"
 #include "sixteen.h"
 
-#define PANEL 32
 #define DEPTH 128 /* pairs at a time: a panel of that depth has 16 KB */
 #define CHUNK 384 /* rows of A at a time, which stay in the second cache with a panel */
 #define APART 16  /* pairs between rows of A: were they 4 KB apart, few of them would fit into the first cache */

@@ -1,31 +1,32 @@
 /* Products of vectors with the matrix of a layer, in float32.
 
-   C = activation(A·B + bias). B is packed first, into panels of 16 columns, so that the innermost loop reads it in one go:
+   C = activation(A·B + bias). B is packed first, into panels of p columns (16, or 32 where registers are wide), so that
+   the innermost loop reads it in one go:
 
-       panel j, row k:   B[k][16j] … B[k][16j + 15]
+       panel j, row k:   B[k][pj] … B[k][pj + p - 1]
 
-   The innermost loop makes a tile of some rows and 16 columns of C in registers (`sixteen.h`). A panel stays in the first
+   The innermost loop makes a tile of some rows and p columns of C in registers (`sixteen.h`). A panel stays in the first
    cache while it meets all rows of A. Each element of C is added up in the same order, whatever rows stand beside it and
    however many threads there are: so a text gives the same numbers in any batch. */
 #include "parts.h"
 #include "sixteen.h"
 
-#define AHEAD 512    /* floats of a panel that are asked for before they are needed */
-#define DEPTH 256    /* so much of the inner dimension at a time: a panel of that depth has 16 KB */
+#define AHEAD 1024   /* floats of a panel that are asked for before they are needed */
+#define DEPTH 256    /* so much of the inner dimension at a time: a panel of that depth has 16 or 32 KB */
 #define CHUNK 96     /* at most so many rows of A meet a panel before the next one is fetched, */
 #define CACHED 65536 /* and so many floats of A, which leave room for panels in the second cache */
 #define FEW 4        /* rows that find room in the first cache wherever they stand */
 
 /* How many floats a packed matrix takes. */
-PUBLIC long packed_size(long columns, long depth) { return steps(columns, COLUMNS) * COLUMNS * depth; }
+PUBLIC long packed_size(long columns, long depth) { return steps(columns, PANEL) * PANEL * depth; }
+PUBLIC long panel_size(void) { return PANEL; }
 
 /* Pack the matrix of a layer, which has one row for each output: the element of row k and column j of B is
    weight[j * stride + k]. */
 PUBLIC void pack(long columns, long depth, const float *weight, long stride, float *to) {
-    for (long j0 = 0; j0 < columns; j0 += COLUMNS)
+    for (long j0 = 0; j0 < columns; j0 += PANEL)
         for (long k = 0; k < depth; k++)
-            for (long j = 0; j < COLUMNS; j++)
-                to[j0 * depth + k * COLUMNS + j] = j0 + j < columns ? weight[(j0 + j) * stride + k] : 0.0f;
+            for (long j = j0; j < j0 + PANEL; j++) *to++ = j < columns ? weight[j * stride + k] : 0.0f;
 }
 
 typedef struct {
@@ -49,16 +50,16 @@ INLINE void put(const Product *p, vec sum, long i, long j, long before, long don
 }
 
 /* A tile of C at row i and column j, the depth from `before` to `done`. */
-INLINE void tile(const int rows, const int panels, const Product *p, long i, long j, long before, long done) {
-    Floats sum[ROWS][PANELS], b[PANELS];
+INLINE void tile(const int rows, const int sixteens, const Product *p, long i, long j, long before, long done) {
+    Floats sum[ROWS][SIXTEENS], b[SIXTEENS];
     const float *panel = (const float *)p->b->packed + j * p->depth, *a = p->a + i * p->stride;
 #pragma GCC unroll 12
     for (int r = 0; r < rows; r++)
-        for (int n = 0; n < panels; n++) sum[r][n] = no_floats();
+        for (int n = 0; n < sixteens; n++) sum[r][n] = no_floats();
     for (long k = before; k < done; k++) {
 #pragma GCC unroll 2
-        for (int n = 0; n < panels; n++) {
-            const float *place = panel + n * COLUMNS * p->depth + k * COLUMNS;
+        for (int n = 0; n < sixteens; n++) {
+            const float *place = panel + k * PANEL + n * COLUMNS;
             _mm_prefetch((const char *)(place + AHEAD), _MM_HINT_T0);
             b[n] = load_floats(place);
         }
@@ -66,13 +67,13 @@ INLINE void tile(const int rows, const int panels, const Product *p, long i, lon
         for (int r = 0; r < rows; r++) {
             __auto_type x = all_floats(a[r * p->stride + k]);
 #pragma GCC unroll 2
-            for (int n = 0; n < panels; n++) sum[r][n] = add_product(sum[r][n], x, b[n]);
+            for (int n = 0; n < sixteens; n++) sum[r][n] = add_product(sum[r][n], x, b[n]);
         }
     }
 #pragma GCC unroll 12
     for (int r = 0; r < rows; r++)
 #pragma GCC unroll 2
-        for (int n = 0; n < panels; n++) {
+        for (int n = 0; n < sixteens; n++) {
             long column = j + n * COLUMNS;
             put(p, left_of(sum[r][n]), i + r, column, before, done);
             if (column + WIDE < p->columns) put(p, right_of(sum[r][n]), i + r, column + WIDE, before, done);
@@ -80,9 +81,9 @@ INLINE void tile(const int rows, const int panels, const Product *p, long i, lon
 }
 
 static void tiles(long rows, const Product *p, long i, long j, long before, long done) {
-#define TILE(count) tile(count, PANELS, p, i, j, before, done)
+#define TILE(count) tile(count, SIXTEENS, p, i, j, before, done)
 #define NARROW_TILE(count) tile(count, 1, p, i, j, before, done)
-    if (PANELS == 1 || p->columns - j > COLUMNS)
+    if (SIXTEENS == 1 || p->columns - j > COLUMNS)
         FOR_EACH_COUNT(rows, TILE)
     else
         FOR_EACH_COUNT(rows, NARROW_TILE)
@@ -105,7 +106,7 @@ static void multiply_part(const Product *p, Part part) {
     for (long i0 = part.rows.begin; i0 < part.rows.end; i0 += chunk) {
         long i1 = at_most(part.rows.end, i0 + chunk);
         Product some = i1 - i0 > FEW ? near(p, i0, i1) : *p;
-        for (long j = part.columns.begin; j < part.columns.end; j += PANELS * COLUMNS)
+        for (long j = part.columns.begin; j < part.columns.end; j += PANEL)
             for (long k = 0; k < p->depth; k += DEPTH)
                 for (long i = i0, rows; i < i1; i += rows)
                     tiles(rows = height_of_tile(i1 - i), &some, i, j, k, at_most(p->depth, k + DEPTH));
@@ -115,7 +116,7 @@ static void multiply_part(const Product *p, Part part) {
 static void multiply(const Matrix *b, long rows, const float *a, long stride, float *c) {
     Product p = {b->outputs, b->inputs, a, stride, b, c};
 #pragma omp parallel num_threads(threads_for((double)rows *b->outputs *b->inputs))
-    multiply_part(&p, part_of(rows, ROWS, b->outputs, PANELS * COLUMNS));
+    multiply_part(&p, part_of(rows, ROWS, b->outputs, PANEL));
 }
 
 void multiply_bytes(const Matrix *b, long rows, const float *a, long stride, float *c); /* bytes.c */

@@ -1,26 +1,29 @@
 /* What a search asks of the scores of a vocabulary. */
 #include "common.h"
 
-/* log Σ e^score of each row. */
+#define STRETCH 4096 /* scores that are looked at twice while they are in the first cache */
+
+/* log Σ e^score of each row: stretch by stretch, each added up by its own largest score. */
 PUBLIC void log_sum(long rows, long size, const float *scores, float *to) {
 #pragma omp parallel for num_threads(threads_for(8.0 * rows * size))
     for (long row = 0; row < rows; row++) {
         const float *s = scores + row * size;
-        vec most = _mm256_set1_ps(-INFINITY), sum = _mm256_setzero_ps();
-        long j = 0;
-        for (; j + WIDE <= size; j += WIDE) most = _mm256_max_ps(most, _mm256_loadu_ps(s + j));
-        float top = most_of(most);
-        for (; j < size; j++) top = fmaxf(top, s[j]);
-        if (isinf(top)) { /* nothing is possible, or something is infinite */
-            to[row] = top;
-            continue;
+        float top = -INFINITY, whole = 0;
+        for (long begin = 0; begin < size && !(top == INFINITY); begin += STRETCH) {
+            long end = at_most(size, begin + STRETCH), j;
+            vec most = _mm256_set1_ps(top), sum = _mm256_setzero_ps();
+            for (j = begin; j + WIDE <= end; j += WIDE) most = _mm256_max_ps(most, _mm256_loadu_ps(s + j));
+            float before = top;
+            top = most_of(most);
+            for (; j < end; j++) top = fmaxf(top, s[j]);
+            if (isinf(top)) continue; /* nothing is possible yet, or something is infinite */
+            vec by = _mm256_set1_ps(top);
+            for (j = begin; j + WIDE <= end; j += WIDE)
+                sum = _mm256_add_ps(sum, exponential(_mm256_sub_ps(_mm256_loadu_ps(s + j), by)));
+            whole = whole * expf(before - top) + sum_of(sum);
+            for (; j < end; j++) whole += expf(s[j] - top);
         }
-        vec by = _mm256_set1_ps(top);
-        for (j = 0; j + WIDE <= size; j += WIDE)
-            sum = _mm256_add_ps(sum, exponential(_mm256_sub_ps(_mm256_loadu_ps(s + j), by)));
-        float whole = sum_of(sum);
-        for (; j < size; j++) whole += expf(s[j] - top);
-        to[row] = top + logf(whole);
+        to[row] = isinf(top) ? top : top + logf(whole);
     }
 }
 

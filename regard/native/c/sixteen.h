@@ -5,6 +5,7 @@
 #include "common.h"
 
 #define COLUMNS 16
+#define PANEL (SIXTEENS * COLUMNS) /* columns that are packed together */
 
 typedef int32_t __attribute__((may_alias)) Group; /* so many levels of a vector as one instruction multiplies: 32 bits */
 
@@ -13,7 +14,7 @@ typedef int32_t __attribute__((may_alias)) Group; /* so many levels of a vector 
 static const char WIDTH[] __attribute__((used)) = "regard: 512 bits"; /* so that a file tells what it is */
 
 #define ROWS 12    /* of a tile, and */
-#define PANELS 2   /* its panels: as many sums as there are registers for */
+#define SIXTEENS 2   /* sixteens of columns: as many sums as there are registers for */
 #define TOGETHER 4 /* levels in a group */
 typedef int8_t Level;
 
@@ -43,7 +44,7 @@ INLINE Floats floats_of(Sums x, int32_t levels) {
 #else
 
 #define ROWS 6
-#define PANELS 1
+#define SIXTEENS 1
 #define TOGETHER 2
 typedef int16_t Level;
 

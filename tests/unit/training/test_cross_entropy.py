@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.nn import functional
 
+from regard.native.half import half
 from regard.training import agreement
 from regard.training import cross_entropy as module
 from regard.training.agreement import agreeing_cross_entropy
@@ -100,3 +101,24 @@ def test_agreement_is_its_definition(tokens, vocabulary, bias, smoothing, weight
     inputs = [first, second, matrix] + ([b] if bias else [])
     for mine, other in zip(torch.autograd.grad(3 * ours, inputs), torch.autograd.grad(3 * theirs, inputs), strict=True):
         torch.testing.assert_close(mine, other, rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.skipif(not half(), reason="this CPU does not compute in bfloat16")
+@pytest.mark.parametrize("twice", [False, True])
+def test_in_bfloat16(monkeypatch, twice):
+    """Numbers that bfloat16 can write: the loss is the same, and gradients differ by what theirs of the scores lose."""
+    x, weight, b, targets = made(50, 70, 24, True, seed=1)
+    x, weight, b = (value.detach().bfloat16().float().requires_grad_() for value in (x, weight, b))
+    other = x.detach().roll(1, dims=0)
+    monkeypatch.setattr(module, "SCORES", 2000)  # several parts
+    found = []
+    for kind in (module.Vocabulary, module.HalfVocabulary):
+        if twice:
+            loss = agreeing_cross_entropy(x, other, weight, b, targets, 0.1, 2.0, kind)
+        else:
+            loss = cross_entropy(x, weight, b, targets, 0.1, kind)
+        found.append((loss, torch.autograd.grad(loss, [x, weight, b])))
+    torch.testing.assert_close(found[1][0], found[0][0], rtol=1e-5, atol=0)
+    for exact, rounded in zip(found[0][1], found[1][1], strict=True):
+        torch.testing.assert_close(rounded, exact, rtol=0, atol=0.01 * float(exact.abs().max()))
+    assert not torch.equal(found[0][1][0], found[1][1][0])  # it was computed otherwise

@@ -6,12 +6,15 @@ import signal
 
 import pytest
 import torch
-from unit.training.looping import Fixed, largest_difference, loop, pairs, parameters
+from unit.training.looping import Fixed, gradients, largest_difference, loop, pairs, parameters
 from unit.training.tiny import batch, files_of, ids
 
+from regard.native.half import half
+from regard.training import loop as looping_module
 from regard.training import state, watch
 from regard.training.folder import read_metrics
 from regard.training.optimizer import AdamW
+from regard.training.quick import HalfLanguageModel, HalfLinear
 from regard.training.settings import Best, Last
 from regard.training.watch import DivergenceError
 
@@ -196,7 +199,8 @@ def test_gradient_checkpointing_changes_nothing(tmp_path):
     assert largest_difference(*map(parameters, runs)) < 1e-12
 
 
-def test_bfloat16_computes_in_bfloat16_and_keeps_float32(tmp_path):
+def test_bfloat16_computes_in_bfloat16_and_keeps_float32(tmp_path, monkeypatch):
+    monkeypatch.setattr(looping_module, "half", lambda: False)  # torch does the work
     run = loop(tmp_path, Fixed(pairs(4)), dtype=torch.float32, precision="bfloat16", steps=2)
     kinds = set()
     layer = run.network.encoder.blocks[0].feedforward.up
@@ -205,6 +209,47 @@ def test_bfloat16_computes_in_bfloat16_and_keeps_float32(tmp_path):
     handle.remove()
     assert kinds == {torch.bfloat16}
     assert {value.dtype for value in run.network.parameters()} == {torch.float32}
+
+
+@pytest.mark.skipif(not half(), reason="this CPU does not compute in bfloat16")
+class TestBfloat16ByTheCompiledParts:
+    """Layers and the vocabulary's matrix are multiplied in bfloat16; all that comes and goes is float32."""
+
+    def runs(self, folder, **plan):
+        given = Fixed(*[pairs(4, seed) for seed in range(3)])
+        for precision in ("float32", "bfloat16", "bfloat16"):
+            folder = folder / "next"
+            yield loop(folder, given, dtype=torch.float32, dropout=0.1, precision=precision, steps=3, **plan)
+
+    def test_it_is_near_float32_and_the_same_each_time(self, tmp_path):
+        exact, one, other = self.runs(tmp_path)
+        for run in (exact, one, other):
+            run.run()
+        assert 0 < largest_difference(parameters(exact), parameters(one)) < 0.05
+        assert largest_difference(parameters(one), parameters(other)) == 0
+        assert {value.dtype for value in one.network.parameters()} == {torch.float32}
+
+    def test_gradients(self, tmp_path):
+        """Before any step: those of the same numbers, rounded to 8 bits where they are multiplied."""
+        exact, one, _ = self.runs(tmp_path, optimizer=AdamW(rate=1e-30))
+        for run in (exact, one):
+            run.run()
+        found, expected = gradients(one), gradients(exact)
+        assert found.keys() == expected.keys()
+        assert 0 < largest_difference(expected, found) < 0.03
+
+    def test_every_layer_takes_part(self, tmp_path):
+        _, run, _ = self.runs(tmp_path)
+        layers = [part for part in run.network.modules() if isinstance(part, torch.nn.Linear)]
+        assert layers
+        assert {type(layer) for layer in layers} == {HalfLinear}
+        assert type(run.network.head) is HalfLanguageModel
+
+    def test_what_is_measured_is_measured_in_float32(self, tmp_path):
+        exact, one, _ = self.runs(tmp_path)
+        source, target = torch.tensor([[3, 4, 5]]), torch.tensor([[2, 6]])
+        said = [run.network.eval()(source, target).logits for run in (exact, one)]
+        assert torch.equal(*said)
 
 
 def break_at(run, step, address, wrong):

@@ -1,0 +1,48 @@
+"""Matrices in pieces of memory: apart from each other, and given back when nobody needs them."""
+
+import gc
+
+import pytest
+import torch
+
+from regard.native import pages
+
+KINDS = pytest.mark.parametrize("dtype", [torch.float32, torch.int8])
+
+
+@pytest.fixture(autouse=True)
+def fresh(monkeypatch):
+    monkeypatch.setattr(pages, "_last", pages.Last())
+
+
+@KINDS
+def test_they_are_apart(dtype):
+    found = [pages.room(size, dtype) for size in (1, 1000, 64, 33)]
+    for number, one in enumerate(found):
+        one.fill_(number + 1)
+    assert [int(one.sum()) for one in found] == [size * (number + 1) for number, size in enumerate((1, 1000, 64, 33))]
+    assert all(one.data_ptr() % pages.LINE == 0 and one.dtype == dtype for one in found)
+
+
+def test_a_piece_is_filled_before_the_next(monkeypatch):
+    monkeypatch.setattr(pages, "PIECE", 1 << 16)
+    first, second, third = (pages.room(1 << 13, torch.float32) for _ in range(3))  # half a piece each
+    assert second.data_ptr() == first.data_ptr() + (1 << 15)
+    assert abs(third.data_ptr() - first.data_ptr()) >= 1 << 16
+
+
+def test_what_is_larger_than_a_piece_has_its_own(monkeypatch):
+    monkeypatch.setattr(pages, "PIECE", 1 << 16)
+    assert pages.room(1 << 20, torch.int8).fill_(7).sum() == 7 << 20
+
+
+def test_memory_is_given_back_with_the_last_matrix():
+    one, other = pages.room(10, torch.int8), pages.room(10, torch.int8)
+    piece = pages._last.memory
+    del one
+    gc.collect()
+    assert piece() is not None
+    del other
+    gc.collect()
+    assert piece() is None
+    assert pages.room(10, torch.int8).fill_(1).sum() == 10  # and there is a new one for those that come
