@@ -12,7 +12,6 @@ import argparse
 import json
 import os
 import platform
-import random
 import subprocess
 import sys
 import tempfile
@@ -21,6 +20,7 @@ from pathlib import Path
 
 import torch
 import transformers
+from lengths import lengths
 from torch.nn import functional
 
 from regard.checkpoint.load import load
@@ -39,19 +39,6 @@ SIZES = {
 }  # fmt: skip
 FULL = {"bert": (8, 128), "gpt2": (4, 128), "bart": (8, 64)}
 MIXED_ROWS = 32
-
-
-def lengths(side, count):
-    """Lengths of real sentences: words of Multi30k captions and a quarter more for subwords, or a like distribution."""
-    generator = random.Random(0)
-    data = os.environ.get("REGARD_DATA")
-    path = Path(data) / "multi30k" / f"val.{side}" if data else None
-    if path is not None and path.exists():
-        lines = path.read_text(encoding="utf-8").splitlines()
-        words = [len(line.split()) for line in generator.sample(lines, count)]
-    else:
-        words = [max(4, round(generator.lognormvariate(2.45, 0.33))) for _ in range(count)]
-    return [round(1.25 * n) + 2 for n in words]
 
 
 def tokens(rows, vocabulary, seed):

@@ -24,31 +24,35 @@ import subprocess
 import sys
 import tempfile
 import time
+from importlib.metadata import version
+from importlib.util import find_spec
 from pathlib import Path
 
 import torch
-import transformers
-from core import lengths
-
-try:
-    import ctranslate2
-    from ctranslate2.converters.transformers import GPT2Loader, MarianMTLoader
-except ImportError:
-    ctranslate2 = None
+from lengths import lengths
 
 from regard.checkpoint.load import load
 from regard.engine import Precision, prepare
 from regard.generation import AtOnce, Beam, Given, Greedy, MinLength, Settings, generate
 
 END, START, MARKER = 0, 31999, 1000
-MARIAN = transformers.MarianConfig(
-    vocab_size=32000, d_model=512, encoder_layers=6, decoder_layers=6, encoder_attention_heads=8,
-    decoder_attention_heads=8, encoder_ffn_dim=2048, decoder_ffn_dim=2048, activation_function="swish",
-    scale_embedding=True, max_position_embeddings=512, pad_token_id=START, eos_token_id=END,
-    decoder_start_token_id=START, forced_eos_token_id=None, bad_words_ids=None,
-)  # fmt: skip
-GPT2 = transformers.GPT2Config(pad_token_id=END, eos_token_id=END, bos_token_id=END)
-SIZES = {"marian": (transformers.MarianMTModel, MARIAN), "gpt2": (transformers.GPT2LMHeadModel, GPT2)}
+NETWORKS = ("marian", "gpt2")
+
+
+def sizes(name):
+    """The class and the config of a network in transformers, which no side imports that does not need it: all that a
+    process holds is looked through by Python's collector now and then."""
+    import transformers
+
+    if name == "gpt2":
+        config = transformers.GPT2Config(pad_token_id=END, eos_token_id=END, bos_token_id=END)
+        return transformers.GPT2LMHeadModel, config
+    return transformers.MarianMTModel, transformers.MarianConfig(
+        vocab_size=32000, d_model=512, encoder_layers=6, decoder_layers=6, encoder_attention_heads=8,
+        decoder_attention_heads=8, encoder_ffn_dim=2048, decoder_ffn_dim=2048, activation_function="swish",
+        scale_embedding=True, max_position_embeddings=512, pad_token_id=START, eos_token_id=END,
+        decoder_start_token_id=START, forced_eos_token_id=None, bad_words_ids=None,
+    )  # fmt: skip
 
 
 def texts(name, count):
@@ -66,7 +70,7 @@ def marker_at(name):
     return 1 if name == "marian" else 0
 
 
-class TheirEnd(transformers.LogitsProcessor):
+class TheirEnd:
     """End every row at its length."""
 
     def __init__(self, at, begin):
@@ -119,7 +123,7 @@ def theirs(name, model, given, beams, rows):
         with torch.inference_mode():
             output = model.generate(
                 tokens, attention_mask=real, num_beams=beams, do_sample=False, max_new_tokens=200,
-                logits_processor=transformers.LogitsProcessorList([TheirEnd(first, begin)]), **named,
+                logits_processor=[TheirEnd(first, begin)], **named,
             )  # fmt: skip
         for n, row in zip(numbers, output.tolist(), strict=True):
             written[n] = tuple(row[begin : begin + given[n].prompt[marker_at(name)] - MARKER])
@@ -170,7 +174,9 @@ def ours_fixed(name, network, given, beams, rows):
 
 def convert(name, weights, folder, quantization):
     """The same weights as CTranslate2 keeps them. Its words are the numbers of the tokens."""
-    model = SIZES[name][0].from_pretrained(weights)
+    from ctranslate2.converters.transformers import GPT2Loader, MarianMTLoader
+
+    model = sizes(name)[0].from_pretrained(weights)
     loader = MarianMTLoader() if name == "marian" else GPT2Loader()
     spec = loader.get_model_spec(model)
     words = [str(number) for number in range(model.config.vocab_size)]
@@ -200,17 +206,19 @@ SIDES = ("transformers", "regard, plain", "regard fp32", "regard int8", "CTransl
 
 
 def make(name, folder):
-    kind, config = SIZES[name]
+    kind, config = sizes(name)
     torch.manual_seed(0)
     kind(config).eval().save_pretrained(folder)
 
 
 def opened(name, side, folder):
     """What one side has to call, with real lengths and with fixed ones."""
-    kind = SIZES[name][0]
     library, _, how = side.partition(" ")
     if library == "transformers":
-        model = kind.from_pretrained(folder).eval()
+        import transformers
+
+        transformers.logging.set_verbosity_error()
+        model = sizes(name)[0].from_pretrained(folder).eval()
         return lambda *given: theirs(name, model, *given), lambda *given: theirs_fixed(name, model, *given)
     network = load(Path(folder), dtype=torch.float32)[0].eval()
     if how != "plain":
@@ -221,7 +229,6 @@ def opened(name, side, folder):
 def work(pipe, name, side, folder):
     """A process that does the work of one side, when it is asked to."""
     torch.set_num_threads(THREADS)
-    transformers.logging.set_verbosity_error()
     parts = opened(name, side, folder)
     pipe.send([part is not None for part in parts])
     while (asked := pipe.recv()) is not None:
@@ -317,20 +324,21 @@ PEERS = ("transformers", "CTranslate2 float32", "CTranslate2 int8")
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
     parser.add_argument("--quick", action="store_true", help="fewer texts, one round")
-    parser.add_argument("--only", choices=list(SIZES), help="one network")
+    parser.add_argument("--only", choices=NETWORKS, help="one network")
     parser.add_argument("--lengths", choices=("real", "fixed"), help="one kind of lengths")
     parser.add_argument("--rounds", type=int, default=3)
     options = parser.parse_args()
-    versions = f"torch {torch.__version__}, transformers {transformers.__version__}"
-    versions += f", CTranslate2 {ctranslate2.__version__}" if ctranslate2 else ", without CTranslate2"
+    there = find_spec("ctranslate2") is not None
+    versions = f"torch {torch.__version__}, transformers {version('transformers')}"
+    versions += f", CTranslate2 {version('ctranslate2')}" if there else ", without CTranslate2"
     print(f"{versions}, {torch.backends.cpu.get_cpu_capability()}, {THREADS} threads, load {load_now()}")
     rounds = 1 if options.quick else options.rounds
     os.environ["OMP_NUM_THREADS"] = str(THREADS)  # of the processes to come: CTranslate2 and torch must not disagree
     context = multiprocessing.get_context("spawn")
-    for name in [options.only] if options.only else SIZES:
+    for name in [options.only] if options.only else NETWORKS:
         with tempfile.TemporaryDirectory() as folder:
             make(name, folder)
-            sides = [side for side in SIDES if ctranslate2 or not side.startswith("CTranslate2")]
+            sides = [side for side in SIDES if there or not side.startswith("CTranslate2")]
             everyone = [
                 (CTranslate2Side if side.startswith("CTranslate2") else Side)(context, name, side, folder)
                 for side in sides

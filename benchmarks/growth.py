@@ -139,7 +139,7 @@ def encoding(networks, lengths, vocabulary):
 
 def encoder(networks, sentences, vocabulary, rounds):
     """The encoder's time against real tokens, and a line through it."""
-    from core import lengths
+    from lengths import lengths
 
     print(f"\n| sentences | real tokens | {' | '.join(f'{kind}, ms' for kind in networks)} |")
     print(f"| --- | --- |{' --- |' * len(networks)}")

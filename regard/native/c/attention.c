@@ -140,6 +140,7 @@ static void attend_one(const Attention *a, long row, long head) {
     float *weights = scratch(WEIGHTS, AT_ONCE * room * sizeof(float));
     float *turned = queries < FEW ? NULL : scratch(TURNED, a->dim * room * sizeof(float));
     ask_for(a, value, keys, a->key_stride);
+    if ((head + 1) % a->sharing == 0 && head + 1 < a->heads) ask_for(a, key + a->head_stride, keys, a->key_stride);
     ask_for(a, a->query + a->first_query[row] * a->query_stride + head * a->dim, queries, a->query_stride);
     if (turned) turn(a, key, keys, room, turned);
     for (long q0 = 0; q0 < queries; q0 += AT_ONCE) {

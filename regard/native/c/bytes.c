@@ -9,10 +9,8 @@
 #include "parts.h"
 #include "sixteen.h"
 
-#define CHUNK 96
+#define CHUNK 8       /* tiles, as in product.c */
 #define CACHED 262144 /* bytes of A that leave room for panels in the second cache */
-#define AHEAD 2048    /* bytes of a panel that are asked for before they are needed */
-#define APART 16      /* groups between rows: were they 4 KB apart, few of them would fit into the first cache */
 #define MOST 127.0f   /* the largest level */
 
 /* How many levels of a column stand together. */
@@ -30,18 +28,19 @@ PUBLIC void pack_bytes(long columns, long depth, const int8_t *levels, int8_t *t
                 for (long g = k; g < k + TOGETHER; g++) *to++ = j < columns && g < depth ? levels[j * depth + g] : 0;
 }
 
-/* Eight levels as they are stored, or as many as there is room for. */
-INLINE void put_levels(__m256i levels, long count, Level *to) {
+/* Eight levels as they are stored, or as many as there is room for: groups so far apart. */
+INLINE void put_levels(__m256i levels, long count, Group *to, long apart) {
     __m128i sixteen = _mm_packs_epi32(_mm256_castsi256_si128(levels), _mm256_extracti128_si256(levels, 1));
     __m128i stored = sizeof(Level) == 2 ? sixteen : _mm_packs_epi16(sixteen, sixteen);
-    if (count >= WIDE)
-        memcpy(to, &stored, WIDE * sizeof(Level));
-    else
-        memcpy(to, &stored, count * sizeof(Level));
+    Group groups[4];
+    memcpy(groups, &stored, sizeof groups);
+#pragma GCC unroll 4
+    for (int g = 0; g < WIDE / TOGETHER; g++)
+        if (g * TOGETHER < count) to[g * apart] = groups[g];
 }
 
 /* One vector in levels, and their sum. What a level is worth is returned: no number, if the vector has one that is none. */
-static float round_row(long depth, const float *x, Level *to, int32_t *sum) {
+static float round_row(long depth, const float *x, Group *to, long apart, int32_t *sum) {
     const vec sign = _mm256_set1_ps(-0.0f), none = _mm256_setzero_ps();
     vec largest = none, strange = none; /* 0 times what is no number, or is infinite, is no number */
     for (long k = 0; k < depth; k += WIDE) {
@@ -56,16 +55,15 @@ static float round_row(long depth, const float *x, Level *to, int32_t *sum) {
     for (long k = 0; k < room; k += WIDE) {
         __m256i level = _mm256_cvtps_epi32(_mm256_mul_ps(load(x + k, depth - k), by));
         all = _mm256_add_epi32(all, level);
-        put_levels(level, room - k, to + k);
+        put_levels(level, room - k, to + k / TOGETHER * apart, apart);
     }
     *sum = whole_sum_of(all);
     return top / MOST + sum_of(strange);
 }
 
 typedef struct {
-    long columns, groups;
-    const Group *a;     /* rows of groups of levels, */
-    long stride;        /* and how far it is from one to the next */
+    long rows, columns, groups;
+    const Group *a;     /* tile by tile (`sixteen.h`) */
     const int32_t *sum; /* of the levels of each row */
     const float *worth; /* of one level, for each row */
     const Matrix *b;
@@ -80,25 +78,23 @@ INLINE void put(const Product *p, vec sum, long i, long j) {
     store(p->c + i * p->columns + j, activate(p->b->activation, found), count);
 }
 
-/* A tile of C at row i and column j. */
-INLINE void tile(const int rows, const int sixteens, const Product *p, long i, long j) {
+/* A tile of C at row i and column j. On the way it asks for the next panel, or its half of it (`ask`, see `sixteen.h`). */
+INLINE void tile(const int rows, const int sixteens, const Product *p, long i, long j, enum Ask ask) {
     Sums sum[ROWS][SIXTEENS];
     Levels b[SIXTEENS];
     const int8_t *panel = (const int8_t *)p->b->packed + j * p->groups * TOGETHER;
-    const Group *a = p->a + i * p->stride;
+    const Group *a = p->a + i * p->groups;
+    const int8_t *next = panel + p->groups * TOGETHER * PANEL;
 #pragma GCC unroll 12
     for (int r = 0; r < rows; r++)
         for (int n = 0; n < sixteens; n++) sum[r][n] = no_sums();
     for (long k = 0; k < p->groups; k++, panel += TOGETHER * PANEL) {
+        ask_for_next((const char *)next, TOGETHER * PANEL, k, p->groups, ask);
 #pragma GCC unroll 2
-        for (int n = 0; n < sixteens; n++) {
-            const int8_t *place = panel + n * COLUMNS * TOGETHER;
-            _mm_prefetch((const char *)(place + AHEAD), _MM_HINT_T0);
-            b[n] = load_levels(place);
-        }
+        for (int n = 0; n < sixteens; n++) b[n] = load_levels(panel + n * COLUMNS * TOGETHER);
 #pragma GCC unroll 12
         for (int r = 0; r < rows; r++) {
-            __auto_type x = all_levels(a[r * p->stride + k]);
+            __auto_type x = all_levels(a[k * rows + r]);
 #pragma GCC unroll 2
             for (int n = 0; n < sixteens; n++) sum[r][n] = add_products(sum[r][n], x, b[n]);
         }
@@ -114,9 +110,9 @@ INLINE void tile(const int rows, const int sixteens, const Product *p, long i, l
         }
 }
 
-static void tiles(long rows, const Product *p, long i, long j) {
-#define TILE(count) tile(count, SIXTEENS, p, i, j)
-#define NARROW_TILE(count) tile(count, 1, p, i, j)
+static void tiles(long rows, const Product *p, long i, long j, enum Ask ask) {
+#define TILE(count) tile(count, SIXTEENS, p, i, j, ask)
+#define NARROW_TILE(count) tile(count, 1, p, i, j, ask)
     if (SIXTEENS == 1 || p->columns - j > COLUMNS)
         FOR_EACH_COUNT(rows, TILE)
     else
@@ -124,27 +120,33 @@ static void tiles(long rows, const Product *p, long i, long j) {
 }
 
 static void multiply_part(const Product *p, Part part) {
-    long chunk = at_least(ROWS, at_most(CHUNK, CACHED / (p->stride * (long)sizeof(Group)) / ROWS * ROWS));
-    for (long i0 = part.rows.begin; i0 < part.rows.end; i0 += chunk) {
-        long i1 = at_most(part.rows.end, i0 + chunk);
+    long chunk = at_least(1, at_most(CHUNK, CACHED / (p->groups * (long)sizeof(Group)) / ROWS));
+    for (long t0 = part.rows.begin; t0 < part.rows.end; t0 += chunk) {
+        long t1 = at_most(part.rows.end, t0 + chunk);
         for (long j = part.columns.begin; j < part.columns.end; j += PANEL)
-            for (long i = i0, rows; i < i1; i += rows) tiles(rows = height_of_tile(i1 - i), p, i, j);
+            for (long t = t0; t < t1; t++) {
+                long i = first_of_tile(p->rows, t), rows = first_of_tile(p->rows, t + 1) - i;
+                tiles(rows, p, i, j, what_to_ask(t0, t, t1));
+            }
     }
 }
 
 /* C = activation(A·(levels · scale) + bias). */
-void multiply_bytes(const Matrix *b, long rows, const float *a, long stride_of_a, float *c) {
-    long groups = steps(b->inputs, TOGETHER), stride = groups + APART;
-    Group *levels = scratch(LEVELS_OF_ROWS, rows * stride * sizeof(Group));
+void multiply_bytes(const Matrix *b, long rows, const float *a, long stride, float *c) {
+    long groups = steps(b->inputs, TOGETHER);
+    Group *levels = scratch(LEVELS_OF_ROWS, rows * groups * sizeof(Group));
     int32_t *sum = scratch(SUMS_OF_ROWS, rows * sizeof(int32_t));
     float *worth = scratch(SCALES_OF_ROWS, rows * sizeof(float));
-    Product p = {b->outputs, groups, levels, stride, sum, worth, b, c};
+    Product p = {rows, b->outputs, groups, levels, sum, worth, b, c};
 #pragma omp parallel num_threads(threads_for((double)rows *b->outputs *b->inputs))
     {
         Share mine = share(rows, 1, omp_get_thread_num(), omp_get_num_threads());
-        for (long i = mine.begin; i < mine.end; i++)
-            worth[i] = round_row(b->inputs, a + i * stride_of_a, (Level *)(levels + i * stride), sum + i);
+        for (long t = 0; t < tiles_of(rows); t++) {
+            long first = first_of_tile(rows, t), end = first_of_tile(rows, t + 1);
+            for (long i = at_least(first, mine.begin); i < at_most(end, mine.end); i++)
+                worth[i] = round_row(b->inputs, a + i * stride, levels + first * groups + i - first, end - first, sum + i);
+        }
 #pragma omp barrier
-        multiply_part(&p, part_of(rows, ROWS, b->outputs, PANEL));
+        multiply_part(&p, part_of(tiles_of(rows), b->outputs, PANEL));
     }
 }

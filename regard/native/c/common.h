@@ -34,16 +34,16 @@ INLINE Share share(long whole, long step, int number, int of) {
     return mine;
 }
 
-/* The part of a matrix that falls to this thread: some of its rows or, where they are few, some of its columns. */
+/* The part of a product that falls to this thread: some of its tiles of rows or, where they are few, some columns. */
 typedef struct {
     Share rows, columns;
 } Part;
 
-INLINE Part part_of(long rows, long row_step, long columns, long column_step) {
+INLINE Part part_of(long tiles, long columns, long column_step) {
     int number = omp_get_thread_num(), of = omp_get_num_threads();
-    Part whole = {{0, rows}, {0, columns}};
-    if (rows >= 4 * row_step * of || columns < column_step * of)
-        whole.rows = share(rows, row_step, number, of);
+    Part whole = {{0, tiles}, {0, columns}};
+    if (tiles >= 4 * of || columns < column_step * of)
+        whole.rows = share(tiles, 1, number, of);
     else
         whole.columns = share(columns, column_step, number, of);
     return whole;

@@ -156,7 +156,7 @@ static void multiply_rows(const Product *p, Share rows) {
         for (long j = 0; j < p->columns; j += PANEL)
             for (long i = rows.begin, height; i < rows.end; i += height) {
                 const Two *from = a.pairs + (i - rows.begin) * a.down;
-                height = height_of_tile(rows.end - i);
+                height = steps(rows.end - i, tiles_of(rows.end - i));
 #define TILE(count) tile(count, p, &a, from, i, j, begin, end)
                 FOR_EACH_COUNT(height, TILE)
             }

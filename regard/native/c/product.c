@@ -11,11 +11,9 @@
 #include "parts.h"
 #include "sixteen.h"
 
-#define AHEAD 1024   /* floats of a panel that are asked for before they are needed */
 #define DEPTH 256    /* so much of the inner dimension at a time: a panel of that depth has 16 or 32 KB */
-#define CHUNK 96     /* at most so many rows of A meet a panel before the next one is fetched, */
+#define CHUNK 8      /* at most so many tiles meet a panel before the next one is fetched, */
 #define CACHED 65536 /* and so many floats of A, which leave room for panels in the second cache */
-#define FEW 4        /* rows that find room in the first cache wherever they stand */
 
 /* How many floats a packed matrix takes. */
 PUBLIC long packed_size(long columns, long depth) { return steps(columns, PANEL) * PANEL * depth; }
@@ -30,9 +28,8 @@ PUBLIC void pack(long columns, long depth, const float *weight, long stride, flo
 }
 
 typedef struct {
-    long columns, depth;
-    const float *a;
-    long stride; /* from one row of A to the next */
+    long rows, columns, depth;
+    const float *a; /* tile by tile (`sixteen.h`) */
     const Matrix *b;
     float *c;
 } Product;
@@ -49,23 +46,23 @@ INLINE void put(const Product *p, vec sum, long i, long j, long before, long don
     store(c, sum, count);
 }
 
-/* A tile of C at row i and column j, the depth from `before` to `done`. */
-INLINE void tile(const int rows, const int sixteens, const Product *p, long i, long j, long before, long done) {
+/* A tile of C at row i and column j, the depth from `before` to `done`. On the way it asks for what comes next of B, or its
+   half of it (`ask`, see `sixteen.h`). */
+INLINE void tile(const int rows, const int sixteens, const Product *p, long i, long j, long before, long done,
+                 enum Ask ask) {
     Floats sum[ROWS][SIXTEENS], b[SIXTEENS];
-    const float *panel = (const float *)p->b->packed + j * p->depth, *a = p->a + i * p->stride;
+    const float *panel = (const float *)p->b->packed + j * p->depth, *next = panel + done * PANEL;
+    const float *a = p->a + i * p->depth;
 #pragma GCC unroll 12
     for (int r = 0; r < rows; r++)
         for (int n = 0; n < sixteens; n++) sum[r][n] = no_floats();
     for (long k = before; k < done; k++) {
+        ask_for_next((const char *)next, PANEL * sizeof(float), k - before, done - before, ask);
 #pragma GCC unroll 2
-        for (int n = 0; n < sixteens; n++) {
-            const float *place = panel + k * PANEL + n * COLUMNS;
-            _mm_prefetch((const char *)(place + AHEAD), _MM_HINT_T0);
-            b[n] = load_floats(place);
-        }
+        for (int n = 0; n < sixteens; n++) b[n] = load_floats(panel + k * PANEL + n * COLUMNS);
 #pragma GCC unroll 12
         for (int r = 0; r < rows; r++) {
-            __auto_type x = all_floats(a[r * p->stride + k]);
+            __auto_type x = all_floats(a[k * rows + r]);
 #pragma GCC unroll 2
             for (int n = 0; n < sixteens; n++) sum[r][n] = add_product(sum[r][n], x, b[n]);
         }
@@ -80,43 +77,46 @@ INLINE void tile(const int rows, const int sixteens, const Product *p, long i, l
         }
 }
 
-static void tiles(long rows, const Product *p, long i, long j, long before, long done) {
-#define TILE(count) tile(count, SIXTEENS, p, i, j, before, done)
-#define NARROW_TILE(count) tile(count, 1, p, i, j, before, done)
+static void tiles(long rows, const Product *p, long i, long j, long before, long done, enum Ask ask) {
+#define TILE(count) tile(count, SIXTEENS, p, i, j, before, done, ask)
+#define NARROW_TILE(count) tile(count, 1, p, i, j, before, done, ask)
     if (SIXTEENS == 1 || p->columns - j > COLUMNS)
         FOR_EACH_COUNT(rows, TILE)
     else
         FOR_EACH_COUNT(rows, NARROW_TILE)
 }
 
-/* Rows of A side by side, but not quite: were they a multiple of 4 KB apart, as rows often are, few of them would fit into
-   the first cache, which keeps a line by the last digits of its address. */
-static Product near(const Product *p, long begin, long end) {
-    Product found = *p;
-    found.stride = p->depth + 64 / sizeof(float);
-    float *copy = scratch(ROWS_OF_A, (end - begin) * found.stride * sizeof(float));
-    for (long i = begin; i < end; i++)
-        memcpy(copy + (i - begin) * found.stride, p->a + i * p->stride, p->depth * sizeof(float));
-    found.a = copy - begin * found.stride;
-    return found;
-}
-
 static void multiply_part(const Product *p, Part part) {
-    long chunk = at_least(ROWS, at_most(CHUNK, CACHED / p->depth / ROWS * ROWS));
-    for (long i0 = part.rows.begin; i0 < part.rows.end; i0 += chunk) {
-        long i1 = at_most(part.rows.end, i0 + chunk);
-        Product some = i1 - i0 > FEW ? near(p, i0, i1) : *p;
+    long chunk = at_least(1, at_most(CHUNK, CACHED / p->depth / ROWS));
+    for (long t0 = part.rows.begin; t0 < part.rows.end; t0 += chunk) {
+        long t1 = at_most(part.rows.end, t0 + chunk);
         for (long j = part.columns.begin; j < part.columns.end; j += PANEL)
             for (long k = 0; k < p->depth; k += DEPTH)
-                for (long i = i0, rows; i < i1; i += rows)
-                    tiles(rows = height_of_tile(i1 - i), &some, i, j, k, at_most(p->depth, k + DEPTH));
+                for (long t = t0; t < t1; t++) {
+                    long i = first_of_tile(p->rows, t), rows = first_of_tile(p->rows, t + 1) - i;
+                    tiles(rows, p, i, j, k, at_most(p->depth, k + DEPTH), what_to_ask(t0, t, t1));
+                }
     }
 }
 
+/* The rows of a tile, side by side. */
+static void turn(const Product *p, long tile, const float *a, long stride, float *to) {
+    long i = first_of_tile(p->rows, tile), rows = first_of_tile(p->rows, tile + 1) - i;
+    to += i * p->depth, a += i * stride;
+    for (long r = 0; r < rows; r++)
+        for (long k = 0; k < p->depth; k++) to[k * rows + r] = a[r * stride + k];
+}
+
 static void multiply(const Matrix *b, long rows, const float *a, long stride, float *c) {
-    Product p = {b->outputs, b->inputs, a, stride, b, c};
+    float *turned = scratch(ROWS_OF_A, rows * b->inputs * sizeof(float));
+    Product p = {rows, b->outputs, b->inputs, turned, b, c};
 #pragma omp parallel num_threads(threads_for((double)rows *b->outputs *b->inputs))
-    multiply_part(&p, part_of(rows, ROWS, b->outputs, PANEL));
+    {
+        Share mine = share(tiles_of(rows), 1, omp_get_thread_num(), omp_get_num_threads());
+        for (long tile = mine.begin; tile < mine.end; tile++) turn(&p, tile, a, stride, turned);
+#pragma omp barrier
+        multiply_part(&p, part_of(tiles_of(rows), b->outputs, PANEL));
+    }
 }
 
 void multiply_bytes(const Matrix *b, long rows, const float *a, long stride, float *c); /* bytes.c */

@@ -87,8 +87,26 @@ INLINE Floats floats_of(Sums x, int32_t levels) {
 
 #endif
 
-/* How many of the rows that are left make the next tile: tiles of nearly the same height, none of them low. */
-INLINE long height_of_tile(long rows) { return steps(rows, steps(rows, ROWS)); }
+/* Rows are cut into tiles of nearly the same height, none of them low. The numbers of a tile's rows stand side by side, one
+   of each row, so that a tile finds them one after the other: its rows times the depth, from where its rows begin. */
+INLINE long tiles_of(long rows) { return steps(rows, ROWS); }
+INLINE long first_of_tile(long rows, long tile) { return rows * tile / tiles_of(rows); }
+
+/* What a tile asks for while it meets a panel: all of the next one, if it is the only tile of its columns; half of it, if
+   it is one of the first two. So weights come from memory all the while, and not only when the first tile waits. */
+enum Ask { FOR_NONE, FOR_LEFT, FOR_RIGHT, FOR_ALL };
+INLINE enum Ask what_to_ask(long begin, long tile, long end) {
+    if (tile == begin) return end - begin == 1 ? FOR_ALL : FOR_LEFT;
+    return tile == begin + 1 ? FOR_RIGHT : FOR_NONE;
+}
+
+/* At the k-th of `all` steps, each of which meets so many bytes of a panel. */
+INLINE void ask_for_next(const char *next, long bytes, long k, long all, enum Ask ask) {
+    if (ask == FOR_NONE) return;
+    const char *place = next + (ask == FOR_ALL ? k * bytes : (k + (ask == FOR_RIGHT ? all : 0)) * bytes / 2);
+    _mm_prefetch(place, _MM_HINT_T1);
+    if (ask == FOR_ALL && bytes > 64) _mm_prefetch(place + 64, _MM_HINT_T1);
+}
 
 /* tile(rows, …) with a number of rows that is known when it is compiled, so that its loops are unrolled. */
 #define FOR_EACH_COUNT(rows, call) \
