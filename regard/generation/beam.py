@@ -21,7 +21,7 @@ import torch
 from regard.generation.choice import best, whole
 from regard.generation.result import Hypothesis, hypothesis
 from regard.generation.row import Row
-from regard.generation.rules import apply
+from regard.generation.rules import apply, only_forbid
 from regard.generation.search import Logits, State, Terms
 from regard.generation.stop import Stop, Stopped
 
@@ -66,11 +66,12 @@ class Beam:
         """Continue every text with its best tokens."""
         rows = [row for state in states for row in state.rows]
         sums = whole(logits)
-        ruled = apply(terms.rules, logits - sums, rows) if terms.rules else logits
+        plain = only_forbid(terms.rules)
+        ruled = apply(terms.rules, logits if plain else logits - sums, rows)
         # Enough candidates that `size` of them are alive even if every row could end in every way.
         count = max(2, 1 + terms.ends) * self.size
         values, tokens = best(ruled, count)
-        if not terms.rules:
+        if plain:
             values = values - sums
         before = torch.tensor([row.total for row in rows], dtype=values.dtype, device=values.device)
         totals, scores = values + before[:, None], logits.gather(1, tokens) - sums

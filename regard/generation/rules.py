@@ -21,6 +21,16 @@ Logits = Float[Tensor, "rows vocabulary"]
 Rule = Callable[[Logits, Sequence[Row]], Logits]
 
 
+class Forbidding:
+    """A rule that forbids some tokens and leaves the scores of all others as they are, and that finds the same ones in
+    logits and in log-probabilities: what it leaves may be looked at without keeping what there was before."""
+
+
+def only_forbid(rules: Sequence[Rule]) -> bool:
+    """Whether these rules do no more than that."""
+    return all(isinstance(rule, Forbidding) for rule in rules)
+
+
 def apply(rules: Sequence[Rule], logits: Logits, rows: Sequence[Row]) -> Logits:
     """All rules, one after the other. What is given may be overwritten."""
     for rule in rules:
@@ -45,7 +55,7 @@ class Temperature:
 
 
 @dataclass(frozen=True)
-class TopK:
+class TopK(Forbidding):
     """Only the `count` likeliest tokens, and those that are as likely as the last of them."""
 
     count: int
@@ -62,7 +72,7 @@ class TopK:
 
 
 @dataclass(frozen=True)
-class TopP:
+class TopP(Forbidding):
     """Only the likeliest tokens that together make up a probability of `share` (Holtzman et al. 2019)."""
 
     share: float
@@ -80,7 +90,7 @@ class TopP:
 
 
 @dataclass(frozen=True)
-class MinP:
+class MinP(Forbidding):
     """Only tokens that are at least `share` times as likely as the likeliest."""
 
     share: float
@@ -120,7 +130,7 @@ class RepetitionPenalty:
 
 
 @dataclass(frozen=True)
-class NoRepeat:
+class NoRepeat(Forbidding):
     """No `size` tokens in a row occur twice; the given tokens count too."""
 
     size: int
@@ -141,7 +151,7 @@ class NoRepeat:
 
 
 @dataclass(frozen=True)
-class Forbid:
+class Forbid(Forbidding):
     """These tokens, and these sequences of tokens, are never written."""
 
     sequences: Sequence[Sequence[int]]
@@ -165,7 +175,7 @@ def _ends(tokens: list[int], with_these: Sequence[int]) -> bool:
 
 
 @dataclass(frozen=True)
-class MinLength:
+class MinLength(Forbidding):
     """An `end` token comes only after `length` others."""
 
     length: int

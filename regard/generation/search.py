@@ -19,7 +19,7 @@ from torch import Tensor
 from regard.generation.choice import best, whole
 from regard.generation.result import Hypothesis, hypothesis
 from regard.generation.row import Row
-from regard.generation.rules import Rule, apply
+from regard.generation.rules import Rule, apply, only_forbid
 from regard.generation.stop import Stop, Stopped
 
 Logits = Float[Tensor, "rows vocabulary"]
@@ -160,10 +160,11 @@ class Said:
 
     def __init__(self, logits: Logits, rules: Sequence[Rule], rows: Sequence[Row]) -> None:
         self.own, self.whole = logits, whole(logits)
-        self.ruled = apply(rules, logits.clone(), rows) if rules else logits
+        self.ruled = apply(rules, logits if only_forbid(rules) else logits.clone(), rows)
 
     def of(self, chosen: Int[Tensor, " rows"]) -> tuple[list[float], list[bool]]:
-        """The network's own log-probability of these tokens, whatever the rules made of it; whether they forbid it."""
+        """The network's own log-probability of these tokens, whatever the rules made of it; whether they forbid it. (Of
+        what is forbidden there may be none left.)"""
         at = chosen[:, None]
         scores = self.own.gather(1, at) - self.whole
         return scores[:, 0].tolist(), self.ruled.gather(1, at)[:, 0].isneginf().tolist()

@@ -12,6 +12,7 @@ from regard.generation.rules import (
     Begin,
     EndAtLimit,
     Forbid,
+    Forbidding,
     MinLength,
     MinP,
     NoRepeat,
@@ -20,6 +21,7 @@ from regard.generation.rules import (
     TopK,
     TopP,
     apply,
+    only_forbid,
 )
 
 VOCABULARY, GIVEN, LIMIT = 9, 2, 6
@@ -101,3 +103,17 @@ def test_a_beginning_is_written_word_for_word():
 def test_what_cannot_be_says_why(wrong, says):
     with pytest.raises(ValueError, match=says):
         wrong()
+
+
+@pytest.mark.parametrize("name", PAIRS)
+def test_rules_that_only_forbid(name):
+    """They leave every other score as it is, and find the same tokens in log-probabilities. The others do neither, or
+    not both, and do not say so."""
+    rule = PAIRS[name][0]
+    rows = [Row(tokens=[1, 2, *written], given=GIVEN, limit=LIMIT) for written in ([], [1, 2, 2, 1, 3], [0, 4, 5])]
+    logits = 3 * torch.randn(len(rows), VOCABULARY, generator=torch.Generator().manual_seed(2))
+    found, shifted = (rule(given.clone(), rows) for given in (logits, logits.log_softmax(dim=1)))
+    forbidden = found.isneginf()
+    harmless = torch.equal(found[~forbidden], logits[~forbidden]) and torch.equal(forbidden, shifted.isneginf())
+    assert harmless == isinstance(rule, Forbidding) == only_forbid([rule])
+    assert not only_forbid([rule, Temperature(2.0)])
