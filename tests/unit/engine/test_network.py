@@ -130,6 +130,28 @@ def test_every_step_of_writing_prepared(kind):
         read(*([(token + row) % 23] for row in range(8)))
 
 
+@pytest.mark.parametrize("kind", KINDS)
+@torch.inference_mode()
+def test_threads_with_rows_of_their_own_change_no_bit(kind):
+    """So many rows that each thread takes some through all blocks: with and without caches, sources and beams."""
+    quick, before, found = prepare(single(kind)), torch.get_num_threads(), []
+    try:
+        for threads in (1, 2, 3):
+            torch.set_num_threads(threads)
+            texts = [[3 + (text + at) % 20 for at in range(1 + text % 5)] for text in range(30)]
+            writing = reading.begin(quick, texts if translates(kind) else None)
+            said = [writing.read([text[:2] for text in texts])]
+            writing.spread(2)
+            said.append(writing.read([[3 + row % 20] for row in range(60)]))
+            writing.keep([row ^ 1 for row in range(10, 60)])
+            said.append(writing.read([[4 + row % 19] for row in range(50)]))
+            found.append(torch.cat(said))
+    finally:
+        torch.set_num_threads(before)
+    assert torch.equal(found[0], found[1])
+    assert torch.equal(found[0], found[2])
+
+
 class Writing:
     """What a network reads of three texts, and of two more that come later."""
 
