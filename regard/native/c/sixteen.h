@@ -14,7 +14,7 @@ typedef int32_t __attribute__((may_alias)) Group; /* so many levels of a vector 
 static const char WIDTH[] __attribute__((used)) = "regard: 512 bits"; /* so that a file tells what it is */
 
 #define ROWS 12    /* of a tile, and */
-#define SIXTEENS 2   /* sixteens of columns: as many sums as there are registers for */
+#define SIXTEENS 2 /* sixteens of columns: as many sums as there are registers for */
 #define TOGETHER 4 /* levels in a group */
 typedef int8_t Level;
 
