@@ -13,7 +13,7 @@ from regard.checkpoint.rounding import Rounded, rounded
 from regard.engine.matrix import Affine, Precision
 from regard.native import kernels, structures
 from regard.transformer.config import Activation, NormOrder
-from regard.transformer.feedforward import ACTIVATIONS, Dense, Gated
+from regard.transformer.feedforward import KINDS, Dense, Gated
 from regard.transformer.normalization import LayerNorm, RMSNorm
 from regard.transformer.residual import Residual
 from regard.transformer.scores import Vectors
@@ -22,8 +22,6 @@ STAYS = (
     "a prepared network stays float32 on the CPU, and is neither copied nor pickled: move, change, copy or save the "
     "network that it was prepared from, and prepare that"
 )
-KINDS = {function: kind for kind, function in ACTIVATIONS.items()}
-"""Activations by the functions that compute them."""
 
 
 class InPlace(nn.Module):

@@ -30,6 +30,8 @@ FUNCTIONS = {
     "drop": "lppp",
     "add_dropped": "llpppp",
     "add_dropped_back": "llppp",
+    "bend": "lpipp",
+    "bend_back": "lpippp",
     "lose": "llppdp",
     "lose_twice": "llpppddp",
     "attend_in_training": "p",

@@ -9,8 +9,10 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from regard.native.kernels import ACTIVATIONS
 from regard.native.library import library
 from regard.native.structures import Chance, Lengths, Training
+from regard.transformer.config import Activation
 
 LEVELS = 1 << 16
 LANES = 8
@@ -81,6 +83,35 @@ class AddDropped(torch.autograd.Function):
         said = torch.empty_like(whole)
         library().add_dropped_back(*whole.shape, whole.data_ptr(), ctypes.addressof(ctx.chance), said.data_ptr())
         return whole, said, None
+
+
+def bend(x: Float[Tensor, "*any"], activation: Activation, from_chance: Chance) -> Float[Tensor, "*any"]:
+    """dropout(activation(x)), in one pass."""
+    return Bend.apply(x, ACTIVATIONS[activation], from_chance)  # type: ignore[no-untyped-call]
+
+
+class Bend(torch.autograd.Function):
+    """An activation and the dropout behind it."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, activation: int, from_chance: Chance) -> Tensor:
+        """What comes out."""
+        x = x.contiguous()
+        ctx.save_for_backward(x)
+        ctx.activation, ctx.chance = activation, from_chance
+        found = torch.empty_like(x)
+        library().bend(x.numel(), x.data_ptr(), activation, ctypes.addressof(from_chance), found.data_ptr())
+        return found
+
+    @staticmethod
+    def backward(ctx: Any, *gradient: Tensor) -> tuple[Tensor, None, None]:
+        """The gradient of what went in."""
+        (x,) = ctx.saved_tensors
+        whole = gradient[0].contiguous()
+        found = torch.empty_like(x)
+        at = (ctypes.addressof(ctx.chance), whole.data_ptr(), found.data_ptr())
+        library().bend_back(x.numel(), x.data_ptr(), ctx.activation, *at)
+        return found, None, None
 
 
 Heads = Float[Tensor, "tokens heads dim"]

@@ -80,7 +80,7 @@ def _unsplit(
         return Span()
     objective = _labelling(design, tokenizer, start)
     if design.agreement:
-        return Agree(objective=objective, weight=design.agreement)
+        return Agree(objective=objective, weight=design.agreement, begin=design.agreement_from)
     if design.teacher is None:
         return objective
     _check_teacher(design.teacher.load, tokenizer, labels)

@@ -66,7 +66,8 @@ class Loop:
         quicken(self.network, self.in_half)
         self.network.train()
         self.network.recompute(self.plan.recompute)
-        self.optimizers = Optimizers(self.network, self.plan.optimizer, self.plan.layer_decay)
+        products = torch.float32 if self.plan.precision == "float32" else torch.bfloat16
+        self.optimizers = Optimizers(self.network, self.plan.optimizer, self.plan.layer_decay, products)
         trained = self.optimizers.parameters
         self.ema = {name: value.detach().clone() for name, value in trained.items()} if self.plan.ema else {}
         self.saved_at = -1

@@ -5,8 +5,8 @@ than another. They are brought there by five steps of an iteration of Newton and
 
     X ← a·X + (b·A + c·A²)·X        with A = X·Xᵀ
 
-torch has it too, in bfloat16; on a CPU without such numbers a step of that takes some twenty times as long as a step in
-float32.
+torch has it too, always in bfloat16; on a CPU without such numbers a step of that takes some twenty times as long as a
+step in float32. Here the products are in the numbers that training was asked to multiply in.
 """
 
 from __future__ import annotations
@@ -28,8 +28,11 @@ EPSILON = 1e-7
 class Muon(torch.optim.Optimizer):
     """For matrices. Those of one shape are made orthogonal together."""
 
-    def __init__(self, groups: Iterable[dict[str, Any]], rate: float, momentum: float) -> None:
+    def __init__(
+        self, groups: Iterable[dict[str, Any]], rate: float, momentum: float, products: torch.dtype = torch.float32
+    ) -> None:
         super().__init__(groups, {"lr": rate, "momentum": momentum, "weight_decay": 0.0})
+        self.products = products
 
     @torch.no_grad()
     def step(self, closure: None = None) -> None:  # type: ignore[override]
@@ -41,7 +44,8 @@ class Muon(torch.optim.Optimizer):
                 if weight.grad is not None:
                     alike.setdefault(weight.shape, []).append(weight)
             for (rows, columns), weights in alike.items():
-                moved = orthogonal(torch.stack([self._momentum(weight, group["momentum"]) for weight in weights]))
+                together = torch.stack([self._momentum(weight, group["momentum"]) for weight in weights])
+                moved = orthogonal(together, self.products)
                 rate = group["lr"] * math.sqrt(max(1.0, rows / columns))
                 for weight, change in zip(weights, moved, strict=True):
                     weight.mul_(1 - group["lr"] * group["weight_decay"]).sub_(change, alpha=rate)
@@ -56,13 +60,16 @@ class Muon(torch.optim.Optimizer):
         return weight.grad.lerp(mean, momentum)
 
 
-def orthogonal(matrices: Float[Tensor, "count rows columns"]) -> Float[Tensor, "count rows columns"]:
-    """Each matrix with its singular values brought near to 1."""
+def orthogonal(
+    matrices: Float[Tensor, "count rows columns"], products: torch.dtype = torch.float32
+) -> Float[Tensor, "count rows columns"]:
+    """Each matrix with its singular values brought near to 1, by products in such numbers."""
     tall = matrices.shape[1] > matrices.shape[2]
     x = matrices.transpose(1, 2) if tall else matrices
     x = x / torch.linalg.matrix_norm(x, keepdim=True).clamp_min(EPSILON)
+    x = x.to(products) if products.itemsize < x.dtype.itemsize else x
     a, b, c = COEFFICIENTS
     for _ in range(STEPS):
         gram = x @ x.transpose(1, 2)
         x = torch.baddbmm(x, torch.baddbmm(gram, gram, gram, beta=b, alpha=c), x, beta=a)
-    return x.transpose(1, 2) if tall else x
+    return (x.transpose(1, 2) if tall else x).to(matrices.dtype)

@@ -80,11 +80,18 @@ REMEMBERED: dict[type[torch.optim.Optimizer], tuple[str, ...]] = {
 class Optimizers:
     """The optimisers of all parameters that are trained, used as one."""
 
-    def __init__(self, network: nn.Module, design: AdamW | Adafactor | Muon, layer_decay: float = 1.0) -> None:
+    def __init__(
+        self,
+        network: nn.Module,
+        design: AdamW | Adafactor | Muon,
+        layer_decay: float = 1.0,
+        products: torch.dtype = torch.float32,
+    ) -> None:
         self.parameters = {name: value for name, value in network.named_parameters() if value.requires_grad}
         if not self.parameters:
             raise ValueError("nothing is left to train: `freeze` names all parts of the network")
-        self._parts = [_make(rule, found, self.parameters) for rule, found in _by_rule(network, design, layer_decay)]
+        by_rule = _by_rule(network, design, layer_decay)
+        self._parts = [_make(rule, found, self.parameters, products) for rule, found in by_rule]
 
     def step(self, factor: float) -> None:
         """Change the parameters by their gradients; `factor` is the schedule's."""
@@ -186,7 +193,10 @@ def _by_rule(
 
 
 def _make(
-    rule: AdamW | Adafactor | Muon, found: Sequence[Group], parameters: Mapping[str, nn.Parameter]
+    rule: AdamW | Adafactor | Muon,
+    found: Sequence[Group],
+    parameters: Mapping[str, nn.Parameter],
+    products: torch.dtype,
 ) -> torch.optim.Optimizer:
     listed: list[dict[str, Any]] = [
         {
@@ -202,4 +212,4 @@ def _make(
         case Adafactor(rate=rate):
             return torch.optim.Adafactor(listed, lr=rate)
         case Muon(rate=rate, momentum=momentum):
-            return muon.Muon(listed, rate, momentum)
+            return muon.Muon(listed, rate, momentum, products)

@@ -1,8 +1,8 @@
 """A network made quicker to train on a CPU: some of its parts are replaced by others that compute the same.
 
 - `Dropout` draws cheaper random numbers (`dropout.py`).
-- Attention over rows of any lengths side by side, and dropout with the sum behind it, are compiled (`regard.native`),
-  where the machine has the compiled parts.
+- Attention over rows of any lengths side by side, dropout with the sum behind it, and activations with the dropout
+  behind them are compiled (`regard.native`), where the machine has the compiled parts.
 - Elsewhere attention over short rows is computed as the equation is written: torch's fused kernel, which saves memory
   on long rows, is slower there than three small matrix products.
 - Layers multiply in bfloat16 where that is asked for, by the compiled parts (`regard/native/half.py`).
@@ -18,12 +18,13 @@ from torch import Tensor, nn
 
 from regard.native import half
 from regard.native.structures import lengths_of
-from regard.native.training import LANES, add_dropped, attend, chance
+from regard.native.training import LANES, add_dropped, attend, bend, chance
 from regard.training.agreement import agreeing_cross_entropy
 from regard.training.cross_entropy import HalfVocabulary, Vocabulary, cross_entropy
 from regard.training.dropout import Dropout, compiled
 from regard.transformer.attention import Heads, KeyHeads, Looking, MultiHeadAttention
 from regard.transformer.config import NormOrder
+from regard.transformer.feedforward import KINDS, Dense, Gated
 from regard.transformer.head import LanguageModel
 from regard.transformer.kernels import Bias, Kernel, Key, Query, shared, weights
 from regard.transformer.mask import Causal, Everything, Visible
@@ -95,6 +96,28 @@ class TrainingResidual(Residual):
         return add_dropped(x, said, chance(dropped))
 
 
+class TrainingDense(Dense):
+    """A feed-forward layer, activation and dropout in one pass."""
+
+    def forward(self, x: Float[Tensor, "*any model"]) -> Float[Tensor, "*any model"]:
+        """Each vector transformed."""
+        up = self.up(x)
+        if not (compiled(up) and isinstance(self.dropout, Dropout)):
+            return self.down(self.dropout(self.activation(up)))
+        dropped = self.dropout.dropped if self.training else 0
+        return self.down(bend(up, KINDS[self.activation], chance(dropped)))
+
+
+class TrainingGated(Gated):
+    """The same with a gate, which stands between the two."""
+
+    def forward(self, x: Float[Tensor, "*any model"]) -> Float[Tensor, "*any model"]:
+        """Each vector transformed."""
+        gate = self.gate(x)
+        bent = bend(gate, KINDS[self.activation], chance(0)) if compiled(gate) else self.activation(gate)
+        return self.down(self.dropout(bent * self.up(x)))
+
+
 class HalfLinear(nn.Linear):
     """A layer that multiplies in bfloat16 while it is trained."""
 
@@ -112,6 +135,8 @@ class HalfLanguageModel(LanguageModel):
 STANDS_IN: dict[type[nn.Module], type[nn.Module]] = {
     MultiHeadAttention: TrainingAttention,
     Residual: TrainingResidual,
+    Dense: TrainingDense,
+    Gated: TrainingGated,
 }
 """Parts that are replaced by others with the same parts."""
 IN_HALF: dict[type[nn.Module], type[nn.Module]] = {

@@ -15,6 +15,7 @@ from regard.checkpoint.load import NATIVE
 from regard.checkpoint.report import Report
 from regard.checkpoint.save import save
 from regard.data.batches import Batches
+from regard.engine.memory import keep_few_kernels, keep_freed
 from regard.text.tokenizer import Tokenizer
 from regard.training import average, recipe, state, tensorboard
 from regard.training.aim import objective_of, start_of
@@ -95,6 +96,8 @@ def train(
         freeze(empty(supposed(chosen)), chosen.training.freeze)
     if chosen.training.tensorboard:
         tensorboard.writer()  # before hours of work: is it installed?
+    keep_freed()
+    keep_few_kernels()
     with _threads(chosen.training.threads):
         place.open()
         talk = report or reporter(place)

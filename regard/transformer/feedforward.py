@@ -29,6 +29,8 @@ ACTIVATIONS: dict[Activation, Callable[[Tensor], Tensor]] = {
     Activation.TANH: torch.tanh,
     Activation.QUICK_GELU: quick_gelu,
 }
+KINDS = {function: kind for kind, function in ACTIVATIONS.items()}
+"""Which activation a function is."""
 
 
 class Dense(nn.Module):

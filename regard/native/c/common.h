@@ -93,6 +93,35 @@ INLINE void store(float *to, vec x, long count) {
         _mm256_maskstore_ps(to, first(count), x);
 }
 
+INLINE float largest(long size, const float *s) {
+    vec most = _mm256_set1_ps(-INFINITY);
+    for (long j = 0; j < size; j += WIDE) {
+        vec x = load(s + j, size - j);
+        if (size - j < WIDE) x = _mm256_blendv_ps(most, x, _mm256_castsi256_ps(first(size - j)));
+        most = _mm256_max_ps(most, x);
+    }
+    return most_of(most);
+}
+
+/* Eight rows of eight numbers become eight columns. */
+INLINE void turn_block(vec x[WIDE]) {
+    vec pairs[WIDE], fours[WIDE];
+    for (int n = 0; n < WIDE; n += 2) {
+        pairs[n] = _mm256_unpacklo_ps(x[n], x[n + 1]);
+        pairs[n + 1] = _mm256_unpackhi_ps(x[n], x[n + 1]);
+    }
+    for (int n = 0; n < WIDE; n += 4) {
+        fours[n] = _mm256_shuffle_ps(pairs[n], pairs[n + 2], 0x44);
+        fours[n + 1] = _mm256_shuffle_ps(pairs[n], pairs[n + 2], 0xee);
+        fours[n + 2] = _mm256_shuffle_ps(pairs[n + 1], pairs[n + 3], 0x44);
+        fours[n + 3] = _mm256_shuffle_ps(pairs[n + 1], pairs[n + 3], 0xee);
+    }
+    for (int n = 0; n < 4; n++) {
+        x[n] = _mm256_permute2f128_ps(fours[n], fours[n + 4], 0x20);
+        x[n + 4] = _mm256_permute2f128_ps(fours[n], fours[n + 4], 0x31);
+    }
+}
+
 /* e^x to the last digit or the one before. x = n·ln 2 + r; e^r by its Taylor series up to r^7, n by the exponent's bits.
    What is below about e^-87, near the smallest normal number, becomes 0. */
 INLINE vec exponential(vec x) {

@@ -32,8 +32,6 @@ INLINE __m512i pairs_of(__m512 first_ones, __m512 second_ones) {
     return _mm512_permutexvar_epi16(order, both);
 }
 
-INLINE __mmask16 some(long count) { return count >= 16 ? 0xffff : count <= 0 ? 0 : (__mmask16)((1u << count) - 1); }
-
 /* `count` pairs of neighbours in one line of numbers. */
 static void pair_along(const float *x, long numbers, Two *to) {
     for (long k = 0; k < numbers; k += 16) {

@@ -1,16 +1,6 @@
 /* The loss of a language model and its gradient, from the scores of a vocabulary, in their place. */
 #include "common.h"
 
-static float largest(long size, const float *s) {
-    vec most = _mm256_set1_ps(-INFINITY);
-    for (long j = 0; j < size; j += WIDE) {
-        vec x = load(s + j, size - j);
-        if (size - j < WIDE) x = _mm256_blendv_ps(most, x, _mm256_castsi256_ps(first(size - j)));
-        most = _mm256_max_ps(most, x);
-    }
-    return most_of(most);
-}
-
 /* e^(s - top), in the place of s; their sum is returned, and that of all s in `plain`. */
 static double exponentials(long size, float *s, float top, double *plain) {
     vec by = _mm256_set1_ps(top);

@@ -24,6 +24,9 @@ typedef __m512i Sums;   /* sixteen sums of 32 bits */
 
 INLINE Floats no_floats(void) { return _mm512_setzero_ps(); }
 INLINE Floats load_floats(const float *x) { return _mm512_loadu_ps(x); }
+INLINE __mmask16 some(long count) { return count >= 16 ? 0xffff : count <= 0 ? 0 : (__mmask16)((1u << count) - 1); }
+INLINE Floats load_some(const float *x, long count) { return _mm512_maskz_loadu_ps(some(count), x); }
+INLINE void store_some(float *to, Floats x, long count) { _mm512_mask_storeu_ps(to, some(count), x); }
 INLINE Floats all_floats(float x) { return _mm512_set1_ps(x); }
 INLINE Floats add_product(Floats sum, Floats x, Floats b) { return _mm512_fmadd_ps(x, b, sum); }
 INLINE vec left_of(Floats x) { return _mm512_castps512_ps256(x); }
@@ -58,6 +61,13 @@ typedef Levels Sums;
 
 INLINE Floats no_floats(void) { return (Floats){_mm256_setzero_ps(), _mm256_setzero_ps()}; }
 INLINE Floats load_floats(const float *x) { return (Floats){_mm256_loadu_ps(x), _mm256_loadu_ps(x + WIDE)}; }
+INLINE Floats load_some(const float *x, long count) {
+    return (Floats){load(x, count), count > WIDE ? load(x + WIDE, count - WIDE) : _mm256_setzero_ps()};
+}
+INLINE void store_some(float *to, Floats x, long count) {
+    store(to, x.left, count);
+    if (count > WIDE) store(to + WIDE, x.right, count - WIDE);
+}
 INLINE vec all_floats(float x) { return _mm256_set1_ps(x); }
 INLINE Floats add_product(Floats sum, vec x, Floats b) {
     return (Floats){_mm256_fmadd_ps(x, b.left, sum.left), _mm256_fmadd_ps(x, b.right, sum.right)};

@@ -23,10 +23,12 @@ class Agree:
 
     objective: Labelling
     weight: float = 5.0
+    begin: int = 0
+    """The epoch it begins with."""
 
     def loss(self, network: Any, batch: Batch) -> Loss:
-        """The sum over the labelled places. Without training it is the objective's own loss."""
-        if not network.training:
+        """The sum over the labelled places. Without training, and before it begins, it is the objective's own loss."""
+        if not network.training or batch.epoch < self.begin:
             return self.objective.loss(network, batch)
         asked = self.objective.ask(batch)
         (first, head, labels), (second, _, _) = answer(asked, network), answer(asked, network)

@@ -30,11 +30,16 @@ class Labels(Part):
     agreement: Annotated[float, Field(ge=0)] = 0.0
     """Read each batch twice, with other dropout, and ask for the same answers (R-Drop): how much that weighs, 0 for
     never. Twice the time, and often better where there is little data and much time; 1 to 5 are usual."""
+    agreement_from: Annotated[int, Field(ge=0)] = 0
+    """The epoch that the agreement begins with (the first is 0). A network that knows little yet gains little by it,
+    and learns twice as fast without."""
 
     @model_validator(mode="after")
     def _one_of_both(self) -> Labels:
         if self.teacher is not None and self.agreement:
             raise ValueError("a teacher and an agreement: leave out one of them, they do not go together")
+        if self.agreement_from and not self.agreement:
+            raise ValueError("agreement_from says when the agreement begins, but there is none: give agreement too")
         return self
 
 

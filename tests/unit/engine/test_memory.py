@@ -1,5 +1,6 @@
-"""What is freed stays at hand: large blocks that come and go at every step cost no page faults."""
+"""What is freed stays at hand, and what is not used again is let go."""
 
+import ctypes
 import os
 import subprocess
 import sys
@@ -44,3 +45,37 @@ def test_who_starts_the_process_decides():
     told, count = faults(MALLOC_TRIM_THRESHOLD_="131072")
     assert not told
     assert count > 10_000
+
+
+SHAPES = """
+import ctypes
+import torch
+from regard.engine.memory import keep_few_kernels
+
+if %s:
+    keep_few_kernels()
+class Heap(ctypes.Structure):
+    _fields_ = [(name, ctypes.c_size_t) for name in "a b c d e f g used free top".split()]
+told = ctypes.CDLL(None).mallinfo2
+told.restype = Heap
+def some(begin):
+    for size in range(begin, begin + 250):
+        torch.nn.functional.gelu(torch.ones(size, 16))
+some(1000)
+before = told().used
+some(2000)
+print(told().used - before)
+"""
+
+
+def growth(few):
+    environment = {key: value for key, value in os.environ.items() if "PRIMITIVE_CACHE" not in key}
+    run = [sys.executable, "-c", SHAPES % few]
+    return int(subprocess.run(run, env=environment, check=True, capture_output=True, text=True).stdout)
+
+
+@pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "mallinfo2"), reason="glibc's malloc is meant")
+def test_what_was_compiled_for_shapes_that_do_not_come_again_is_let_go():
+    if growth(few=False) < 1 << 20:
+        pytest.skip("this machine's torch compiles nothing for a shape")
+    assert growth(few=True) < 1 << 19

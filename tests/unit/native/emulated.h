@@ -1,5 +1,6 @@
 /* Registers of 512 bits on a CPU that has none: what `sixteen.h` uses of them, as two registers of 256. */
 #include <immintrin.h>
+#include <stdint.h>
 
 typedef union {
     __m256 floats[2];
@@ -12,6 +13,16 @@ typedef union {
 
 #define _mm512_setzero_ps() BOTH(floats, (void)h, _mm256_setzero_ps())
 #define _mm512_loadu_ps(x) BOTH(floats, _mm256_loadu_ps((x) + 8 * h))
+#define __mmask16 uint32_t
+static inline __m256i emulated_lanes(uint32_t mask, int h) { /* all bits of the lanes that a mask names */
+    __m256i bits = _mm256_and_si256(_mm256_set1_epi32((int)(mask >> 8 * h)), _mm256_setr_epi32(1, 2, 4, 8, 16, 32, 64, 128));
+    return _mm256_cmpgt_epi32(bits, _mm256_setzero_si256());
+}
+#define _mm512_maskz_loadu_ps(mask, x) BOTH(floats, _mm256_maskload_ps((x) + 8 * h, emulated_lanes(mask, h)))
+static inline void emulated_mask_storeu_ps(float *to, uint32_t mask, Wide x) {
+    for (int h = 0; h < 2; h++) _mm256_maskstore_ps(to + 8 * h, emulated_lanes(mask, h), x.floats[h]);
+}
+#define _mm512_mask_storeu_ps emulated_mask_storeu_ps
 #define _mm512_set1_ps(x) BOTH(floats, (void)h, _mm256_set1_ps(x))
 #define _mm512_castps512_ps256(x) ((x).floats[0])
 #define _mm512_castps_pd(x) (x)

@@ -14,9 +14,11 @@ from regard import transformer_2017
 from regard.families.registry import FAMILIES
 from regard.native.library import available
 from regard.native.structures import Chance, Lengths
-from regard.native.training import add_dropped, attend, chance, drop, lose, lose_twice
+from regard.native.training import add_dropped, attend, bend, chance, drop, lose, lose_twice
 from regard.training import quick as quick_parts
 from regard.training.quick import TrainingResidual, quicken
+from regard.transformer.config import Activation
+from regard.transformer.feedforward import ACTIVATIONS
 from regard.transformer.kernels import weights as attention_weights
 
 pytestmark = pytest.mark.skipif(not available(), reason="this machine has no compiled parts")
@@ -33,7 +35,7 @@ def numbers(*shape, seed=0):
 @st.composite
 def asked(draw):
     causal = draw(st.booleans())
-    rows = draw(st.lists(st.tuples(st.integers(1, 20), st.integers(0, 12)), min_size=1, max_size=4))
+    rows = draw(st.lists(st.tuples(st.integers(1, 50), st.integers(0, 20)), min_size=1, max_size=4))
     pairs = [(queries, queries + more if causal else max(1, more)) for queries, more in rows]
     return causal, pairs, draw(st.integers(1, 3)), 8 * draw(st.integers(1, 5)), draw(SEED)
 
@@ -121,6 +123,30 @@ def test_dropout_and_sum(rows, dim, seed):
     torch.testing.assert_close(back[1], slope * kept * SOME.scale)
 
 
+@pytest.mark.parametrize("activation", Activation)
+@given(count=st.integers(1, 70), seed=SEED, loud=st.sampled_from([0.01, 1.0, 30.0]), drops=st.booleans())
+@settings(max_examples=30)
+def test_activations_with_dropout_and_their_gradients(activation, count, seed, loud, drops):
+    x = (loud * numbers(count, seed=seed)).requires_grad_()
+    found = bend(x, activation, SOME if drops else NOTHING)
+    by = drop(torch.ones(count), SOME).double() if drops else 1.0  # the same chance
+    exact = x.detach().double().requires_grad_()
+    expected = ACTIVATIONS[activation](exact) * by
+    torch.testing.assert_close(found.double(), expected, rtol=1e-5, atol=1e-6)
+    slope = numbers(count, seed=seed + 1)
+    (mine,) = torch.autograd.grad((found * slope).sum(), x)
+    (theirs,) = torch.autograd.grad((expected * slope).sum(), exact)
+    torch.testing.assert_close(mine.double(), theirs, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("activation", Activation)
+def test_activations_far_out_and_where_nothing_is_a_number(activation):
+    x = torch.tensor([-1e30, -200.0, -90.0, -50.0, 0.0, 50.0, 90.0, 200.0, 1e30, math.nan]).requires_grad_()
+    found = bend(x, activation, NOTHING)
+    expected = ACTIVATIONS[activation](x.detach().double())
+    torch.testing.assert_close(found.double(), expected, rtol=1e-5, atol=1e-6, equal_nan=True)
+
+
 def test_what_is_dropped_depends_on_the_seed_alone():
     x = torch.ones(1000)
     assert torch.equal(drop(x, SOME), drop(x, SOME))
@@ -198,8 +224,9 @@ def learnt(network):
 @pytest.mark.parametrize("name", NETWORKS)
 def test_a_network_that_trains_with_them_is_the_same_network(name, monkeypatch):
     """Outputs and gradients of rows of mixed lengths, against the plain network in float64."""
-    asked_for = []
+    asked_for, bent = [], []
     monkeypatch.setattr(quick_parts, "attend", lambda *given: asked_for.append(0) or attend(*given))
+    monkeypatch.setattr(quick_parts, "bend", lambda *given: bent.append(0) or bend(*given))
     network = network_of(name).eval()
     quick = copy.deepcopy(network).float()
     quicken(quick)
@@ -208,6 +235,7 @@ def test_a_network_that_trains_with_them_is_the_same_network(name, monkeypatch):
     one, other = network(*tokens, real).hidden, quick(*tokens, real).hidden
     assert len(asked_for) == (6 if name == "both" else 2)
     assert any(isinstance(part, TrainingResidual) for part in quick.modules())
+    assert len(bent) == (4 if name == "both" else 2)
     torch.testing.assert_close(other.double(), one, rtol=1e-4, atol=1e-4)
     slope = torch.randn_like(one)
     gradients = [

@@ -1,6 +1,7 @@
 """Every objective's loss against transformers on the same batch, or against its definition."""
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -280,6 +281,18 @@ def test_agreement_is_the_mean_of_two_readings_and_how_far_they_are_apart(object
     network.eval()
     plain = type(objective)(smoothing=0.1).loss(network, given)
     torch.testing.assert_close(Agree(objective=objective).loss(network, given).sum, plain.sum, rtol=0, atol=0)
+
+
+def test_an_agreement_may_begin_later():
+    network = gpt(12, 1, dropout=0.3).double().train()
+    rows = ids(*random_rows((4, 3), 12))
+    late, always = Agree(objective=Causal(), begin=2), Agree(objective=Causal())
+    for epoch, same in ((0, Causal()), (1, Causal()), (2, always), (3, always)):
+        losses = []
+        for objective in (late, same):
+            torch.manual_seed(5)
+            losses.append(objective.loss(network, replace(batch(tokens=rows), epoch=epoch)).sum)
+        assert torch.equal(*losses)
 
 
 def test_places_without_a_label_are_not_scored_and_the_head_is_put_back():

@@ -116,6 +116,25 @@ def test_muon_is_torchs_but_for_its_sixteen_bits():
         assert (mine - its).norm() < 0.05 * its.norm()
 
 
+def test_muon_in_sixteen_bits_errs_as_torchs_does():
+    ours, theirs = encoder().float(), encoder().float()
+    optimizers = Optimizers(ours, Muon(rate=0.04, momentum=0.9), products=torch.bfloat16)
+    inside = [value for name, value in theirs.named_parameters() if ".blocks." in name and value.ndim == 2]
+    muon = torch.optim.Muon(inside, lr=0.04, momentum=0.9, weight_decay=0.0)
+    exact = Optimizers(other := encoder().float(), Muon(rate=0.04, momentum=0.9))
+    before = [value.detach().clone() for value in inside]
+    for network in (ours, theirs, other):
+        give_gradients(network, 0)
+    optimizers.step(1.0), muon.step(), exact.step(1.0)
+    changes = [
+        [value.detach() for name, value in network.named_parameters() if ".blocks." in name and value.ndim == 2]
+        for network in (ours, theirs, other)
+    ]
+    for start, mine, its, plain in zip(before, *changes, strict=True):
+        assert 0 < (mine - plain).norm() < 1.5 * (its - plain).norm()  # as far from the exact way as torch's
+        assert (mine - its).norm() < 0.05 * (its - start).norm()
+
+
 def test_muon_takes_the_matrices_of_the_blocks_and_adamw_the_rest():
     ours, theirs = encoder(), encoder()
     design = Muon(rate=0.04, momentum=0.9, decay=0.1, rest=AdamW(rate=0.002, decay=0.2))

@@ -218,6 +218,13 @@ def test_a_teacher_and_an_agreement_do_not_go_together(tmp_path):
         check(recipe, tmp_path / "recipe.toml")
 
 
+def test_an_agreement_that_begins_must_be_there(tmp_path):
+    recipe = tomllib.loads(ready.text("translate"))
+    recipe["objective"]["agreement_from"] = 3
+    with pytest.raises(RecipeError, match="give agreement too"):
+        check(recipe, tmp_path / "recipe.toml")
+
+
 def test_there_is_a_ready_recipe_for_every_objective():
     recipes = [check(tomllib.loads(ready.text(name)), Path("recipe.toml")) for name in ready.names()]
     assert {recipe.objective.kind for recipe in recipes} == {"translate", "causal", "masked", "classify", "tag", "span"}
