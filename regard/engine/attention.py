@@ -1,7 +1,14 @@
-"""Attention by the compiled parts: row by row, with no padding, no masks written out, and nothing copied."""
+"""Attention by the compiled parts: row by row, with no padding, no masks written out, and nothing copied.
+
+At INT8 keys and values are bfloat16, kept or not: to fetch them takes more time than to multiply them, and what they
+lose is less than what the bytes of the matrices lose that they come from.
+"""
 
 from __future__ import annotations
 
+import copy
+
+import torch
 from torch import Tensor, nn
 
 from regard.native import kernels
@@ -17,9 +24,11 @@ class QuickAttention(MultiHeadAttention):
     """The same attention. What the compiled parts do not know (masks but the two common ones, somebody who watches) is
     left to torch."""
 
-    def __init__(self, plain: MultiHeadAttention) -> None:
+    def __init__(self, plain: MultiHeadAttention, numbers: torch.dtype = torch.float32) -> None:
         nn.Module.__init__(self)  # its parts are those of the plain one: none is made anew
         self.project, self.kernel, self.output = plain.project, plain.kernel, plain.output
+        self.numbers = numbers
+        """What keys and values are."""
 
     def forward(
         self, hidden: Tensor, looking: Looking, source: Source | None = None, kept: Kept | None = None
@@ -30,6 +39,7 @@ class QuickAttention(MultiHeadAttention):
         query, key, value = self.project(hidden)
         if isinstance(looking.position, Rotation):
             query, key = looking.position.turn(query), looking.position.turn(key)
+        key, value = key.to(self.numbers), value.to(self.numbers)
         before = kept.extend(looking.rows, key)
         assert kept.key is not None
         assert kept.value is not None
@@ -39,13 +49,14 @@ class QuickAttention(MultiHeadAttention):
         return self.output(self._with_kept(query, looking, kept))
 
     def _rowwise(self, query: Heads, key: KeyHeads, value: KeyHeads, looking: Looking, key_rows: Rows) -> Tensor:
+        key, value = key.to(self.numbers), value.to(self.numbers)
         if not self.knows(looking):
-            return super()._rowwise(query, key, value, looking, key_rows)
+            return super()._rowwise(query, key.to(query.dtype), value.to(query.dtype), looking, key_rows)
         return self._attend(query, key, value, looking, key_rows.lengths)
 
     def _with_kept(self, query: Heads, looking: Looking, kept: Kept) -> Tensor:
         if not self.knows(looking):
-            return super()._with_kept(query, looking, kept)
+            return super()._with_kept(query, looking, _like(query, kept))
         assert kept.key is not None
         assert kept.value is not None
         return self._attend(query, kept.key, kept.value, looking, kept.lengths)
@@ -59,6 +70,15 @@ class QuickAttention(MultiHeadAttention):
     def knows(self, looking: Looking) -> bool:
         """Whether the compiled parts can do it."""
         return type(looking.mask) in (Causal, Everything) and not self.kernel._forward_hooks
+
+
+def _like(query: Tensor, kept: Kept) -> Kept:
+    """What is kept, in numbers like those of a query."""
+    assert kept.key is not None
+    assert kept.value is not None
+    found = copy.copy(kept)
+    found.key, found.value = kept.key.to(query.dtype), kept.value.to(query.dtype)
+    return found
 
 
 def fits(plain: nn.Module) -> bool:

@@ -79,7 +79,9 @@ def run(
     for number, block in enumerate(blocks):
         mine, its = kept[number], kept_source[number]
         if mine is not None:
-            like = x.new_empty(0, block.structure.own.key_heads, block.structure.own.dim)
+            assert isinstance(block.attention, QuickAttention)
+            shape = block.structure.own.key_heads, block.structure.own.dim
+            like = x.new_empty(0, *shape, dtype=block.attention.numbers)
             own[number] = _kept(mine, looking, mine.extend(looking.rows, like))
         if its is not None and block.cross_attention is not None:
             assert source is not None
@@ -131,6 +133,7 @@ def _asking(
         project.heads[1],
         project.head_dim,
         part.kernel.scale,
+        part.numbers == torch.bfloat16,
         _residual(residual),
     )
 
@@ -174,6 +177,6 @@ def _kept(kept: Kept, looking: Looking, before: tuple[int, ...] | None = None) -
     assert kept.value is not None
     row, head, place, _ = kept.key.stride()
     old = None if before is None else lengths_of(looking.known, before).at
-    return structures.Kept(
-        kept.key.data_ptr(), kept.value.data_ptr(), row, head, place, old, lengths_of(looking.known, kept.lengths).at
-    )
+    half = kept.key.dtype == torch.bfloat16
+    now = lengths_of(looking.known, kept.lengths).at
+    return structures.Kept(kept.key.data_ptr(), kept.value.data_ptr(), half, row, head, place, old, now)

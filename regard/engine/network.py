@@ -78,26 +78,31 @@ def _replace(part: nn.Module, precision: Precision) -> None:
             if (stands_in := made.result()) is not None:
                 owner.register_module(name, stands_in)
     if available():
-        _replace_blocks(part)
+        _replace_blocks(part, _numbers(precision))
 
 
-def _replace_blocks(part: nn.Module) -> None:
+def _numbers(precision: Precision) -> torch.dtype:
+    """What keys and values are, where the compiled parts attend to them."""
+    return torch.bfloat16 if precision is Precision.INT8 and available() else torch.float32
+
+
+def _replace_blocks(part: nn.Module, numbers: torch.dtype) -> None:
     """Blocks whose parts are replaced, their attentions, and stacks of such blocks."""
     for name, child in part.named_children():
         if isinstance(child, Block):
-            _replace_attentions(child)
+            _replace_attentions(child, numbers)
             if (whole := compiled_block(child)) is not None:
                 part.register_module(name, whole)
             continue
-        _replace_blocks(child)
+        _replace_blocks(child, numbers)
         if type(child) is Stack and (stack := compiled_stack(child)) is not None:
             part.register_module(name, stack)
 
 
-def _replace_attentions(block: Block) -> None:
+def _replace_attentions(block: Block, numbers: torch.dtype) -> None:
     for name, attention in (("attention", block.attention), ("cross_attention", block.cross_attention)):
         if isinstance(attention, MultiHeadAttention) and fits(attention):
-            block.register_module(name, QuickAttention(attention))
+            block.register_module(name, QuickAttention(attention, numbers))
 
 
 Replacement = tuple[nn.Module, str, Callable[[], nn.Module | None]]
@@ -118,5 +123,7 @@ def _projections(block: Block, precision: Precision) -> Iterator[Replacement]:
     yield block.attention, "project", partial(own, block.attention.project, precision)
     yield block.attention, "output", partial(matrix_of, [block.attention.output], precision)
     if block.cross_attention is not None:
-        yield block.cross_attention, "project", partial(CrossProjection, block.cross_attention.project, precision)
+        numbers = _numbers(precision) if fits(block.cross_attention) else torch.float32
+        project = block.cross_attention.project
+        yield block.cross_attention, "project", partial(CrossProjection, project, precision, numbers)
         yield block.cross_attention, "output", partial(matrix_of, [block.cross_attention.output], precision)

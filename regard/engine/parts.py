@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
@@ -47,9 +48,9 @@ class SelfProjection(nn.Module):
 class CrossProjection(nn.Module):
     """Queries of some vectors, and keys and values of others: the latter two by one matrix."""
 
-    def __init__(self, plain: Projection, precision: Precision) -> None:
+    def __init__(self, plain: Projection, precision: Precision, numbers: torch.dtype = torch.float32) -> None:
         super().__init__()
-        self.head_dim = plain.head_dim
+        self.head_dim, self.numbers = plain.head_dim, numbers
         self.heads = [layer.out_features // plain.head_dim for layer in (plain.query, plain.key, plain.value)]
         self.query = matrix_of([plain.query], precision)
         self.key_value = matrix_of([plain.key, plain.value], precision)
@@ -64,7 +65,8 @@ class CrossProjection(nn.Module):
 
     def answering(self, hidden: Float[Tensor, "key_tokens model"]) -> tuple[KeyHeads, KeyHeads]:
         """The keys and values alone."""
-        key, value = self.key_value(hidden).view(len(hidden), -1, self.head_dim).chunk(2, dim=1)
+        found = self.key_value(hidden).to(self.numbers)
+        key, value = found.view(len(hidden), -1, self.head_dim).chunk(2, dim=1)
         return key, value
 
 

@@ -119,7 +119,9 @@ def attend(
     left corner.
     """
     tokens, heads, dim = query.shape
-    query, key, value = (x.to(torch.float32) for x in (query, key, value))
+    query = query.to(torch.float32)
+    half = key.dtype == value.dtype == torch.bfloat16
+    key, value = (key, value) if half else (x.to(torch.float32) for x in (key, value))
     bias = None if bias is None else bias.to(torch.float32)
     if query.stride(2) != 1 or query.stride(1) != dim:
         query = query.contiguous()
@@ -133,7 +135,7 @@ def attend(
     asked = Attention(
         queries.count, heads, heads // key.shape[1], dim, scale, causal,
         query.data_ptr(), query.stride(0), queries.at, queries.begin_at,
-        key.data_ptr(), value.data_ptr(), None if rectangle else keys.begin_at, row, head, place, keys.at,
+        key.data_ptr(), value.data_ptr(), half, None if rectangle else keys.begin_at, row, head, place, keys.at,
         pointer(bias), *bias_strides(bias), answer.data_ptr(),
     )  # fmt: skip
     library().attend(ctypes.addressof(asked))
@@ -151,13 +153,14 @@ def bias_strides(bias: Float[Tensor, "#rows heads query key"] | None) -> tuple[i
 def keep(
     kept: Float[Tensor, "lines heads room dim"], new: Float[Tensor, "tokens heads dim"], lengths: Lengths, old: Lengths
 ) -> None:
-    """Put new keys or values behind what the rows of a rectangle have."""
-    new = new.to(torch.float32)
+    """Put new keys or values behind what the rows of a rectangle have, which is float32 or bfloat16."""
+    assert kept.dtype in (torch.float32, torch.bfloat16)
+    new = new.to(kept.dtype).to(torch.float32)
     if new.stride(2) != 1 or new.stride(1) != new.shape[2]:
         new = new.contiguous()
     library().keep(
         lengths.count, new.shape[1], new.shape[2], lengths.at, old.at, new.data_ptr(), new.stride(0), kept.data_ptr(),
-        kept.stride(0), kept.stride(1),
+        kept.stride(0), kept.stride(1), kept.dtype == torch.bfloat16,
     )  # fmt: skip
 
 

@@ -49,7 +49,9 @@ class Attention(ctypes.Structure):
         ("causal", INT),
         ("query", POINTER),
         ("query_stride", LONG),
-        *of(POINTER, "queries", "first_query", "key", "value", "first_key"),
+        *of(POINTER, "queries", "first_query", "key", "value"),
+        ("half", INT),
+        ("first_key", POINTER),
         *of(LONG, "row_stride", "head_stride", "key_stride"),
         *of(POINTER, "keys", "bias"),
         *of(LONG, "bias_row", "bias_head", "bias_query"),
@@ -70,6 +72,7 @@ class Asking(ctypes.Structure):
         *of(Matrix, "project", "output"),
         *of(LONG, "heads", "key_heads", "dim"),
         ("scale", FLOAT),
+        ("half", INT),
         ("residual", Residual),
     )
 
@@ -91,6 +94,7 @@ class Kept(ctypes.Structure):
 
     _fields_ = (
         *of(POINTER, "key", "value"),
+        ("half", INT),
         *of(LONG, "row_stride", "head_stride", "key_stride"),
         *of(POINTER, "before", "keys"),
     )

@@ -1,13 +1,15 @@
 /* Attention: softmax(Q·Kᵀ·scale + bias)·V, row by row and head by head, without padding.
 
    Queries stand side by side. Keys and values stand side by side too, or in the rectangles of a cache: where those of a
-   row begin, and how far it is from one place to the next, is given. The last query of a row sees all keys of its row;
-   if `causal`, each one before it sees one key less. */
+   row begin, and how far it is from one place to the next, is given. They are float32 or, if `half`, the upper sixteen
+   bits of it (bfloat16). The last query of a row sees all keys of its row; if `causal`, each one before it sees one less. */
 #include "parts.h"
 
 #define FEW 12       /* below so many queries it does not pay to turn the keys round */
 #define AT_ONCE 4    /* queries that meet a key or a value when it is fetched */
 #define ASKED_FOR 64 /* vectors at most, which the first cache has room for */
+
+typedef uint32_t __attribute__((may_alias)) Bits; /* of a number */
 
 /* A call with a number of queries that is known when it is compiled. */
 #define FOR_SOME(queries, call)     \
@@ -18,23 +20,40 @@
         default: call(AT_ONCE);     \
     }
 
+/* Where a key or value is, so many numbers on. */
+INLINE const char *further(const int half, const char *x, long count) { return x + count * (half ? 2 : 4); }
+
+/* Eight numbers of a key or value, or as many as there are. */
+INLINE vec load_kept(const int half, const char *x, long count) {
+    if (!half) return load((const float *)x, count);
+    __m128i upper = _mm_setzero_si128();
+    if (count >= WIDE)
+        upper = _mm_loadu_si128((const __m128i *)x);
+    else
+        memcpy(&upper, x, count * 2);
+    return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(upper), 16));
+}
+
 /* The score of a query with some keys: products, and sums across the registers. */
-INLINE void score_few(const int keys, const Attention *a, const float *query, const float *key, float *scores) {
+INLINE void score_few(const int half, const int keys, const Attention *a, const float *query, const char *key,
+                      float *scores) {
     vec sum[AT_ONCE];
 #pragma GCC unroll 4
     for (int j = 0; j < keys; j++) sum[j] = _mm256_setzero_ps();
     for (long d = 0; d < a->dim; d += WIDE) {
         vec x = load(query + d, a->dim - d);
 #pragma GCC unroll 4
-        for (int j = 0; j < keys; j++) sum[j] = _mm256_fmadd_ps(x, load(key + j * a->key_stride + d, a->dim - d), sum[j]);
+        for (int j = 0; j < keys; j++)
+            sum[j] = _mm256_fmadd_ps(x, load_kept(half, further(half, key, j * a->key_stride + d), a->dim - d), sum[j]);
     }
 #pragma GCC unroll 4
     for (int j = 0; j < keys; j++) scores[j] = sum_of(sum[j]) * a->scale;
 }
 
-static void scores_of_few(const Attention *a, const float *query, const float *key, long keys, float *scores) {
-    for (long j = 0; j < keys; j += AT_ONCE, key += AT_ONCE * a->key_stride) {
-#define SCORE(count) score_few(count, a, query, key, scores + j)
+INLINE void scores_of_few(const int half, const Attention *a, const float *query, const char *key, long keys,
+                          float *scores) {
+    for (long j = 0; j < keys; j += AT_ONCE, key = further(half, key, AT_ONCE * a->key_stride)) {
+#define SCORE(count) score_few(half, count, a, query, key, scores + j)
         FOR_SOME(keys - j, SCORE)
     }
 }
@@ -66,9 +85,17 @@ INLINE void scores_of_many(const int queries, const Attention *a, const float *q
     if (j < room) score(queries, 1, a, query, turned + j, room, scores + j);
 }
 
-static void turn(const Attention *a, const float *key, long keys, long room, float *turned) {
-    for (long j = 0; j < room; j++)
-        for (long d = 0; d < a->dim; d++) turned[d * room + j] = j < keys ? key[j * a->key_stride + d] : 0.0f;
+/* keys × dim becomes dim × keys; `turned` has room for so many dims as eight divides. */
+INLINE void turn(const int half, const Attention *a, const char *key, long keys, long room, float *turned) {
+    for (long j = 0; j < room; j += WIDE)
+        for (long d = 0; d < a->dim; d += WIDE) {
+            vec block[WIDE];
+            for (int n = 0; n < WIDE; n++)
+                block[n] = j + n < keys ? load_kept(half, further(half, key, (j + n) * a->key_stride + d), a->dim - d)
+                                        : _mm256_setzero_ps();
+            turn_block(block);
+            for (int n = 0; n < WIDE; n++) _mm256_storeu_ps(turned + (d + n) * room + j, block[n]);
+        }
 }
 
 /* Scores to weights, in place; what is behind the last of them becomes 0. */
@@ -94,14 +121,15 @@ static void soften(float *scores, long keys, long room, const float *bias) {
 }
 
 /* Two registers of the mean of the values, for some queries at once; `count` numbers of them are there. */
-INLINE void mean_part(const int queries, const int full, const Attention *a, const float *weights, long room,
-                      const float *value, long keys, float *answer, long count) {
+INLINE void mean_part(const int half, const int queries, const int full, const Attention *a, const float *weights,
+                      long room, const char *value, long keys, float *answer, long count) {
     vec left[AT_ONCE], right[AT_ONCE];
 #pragma GCC unroll 4
     for (int q = 0; q < queries; q++) left[q] = right[q] = _mm256_setzero_ps();
-    for (long j = 0; j < keys; j++, value += a->key_stride) {
-        vec v0 = full ? _mm256_loadu_ps(value) : load(value, count);
-        vec v1 = full ? _mm256_loadu_ps(value + WIDE) : count > WIDE ? load(value + WIDE, count - WIDE) : v0;
+    for (long j = 0; j < keys; j++, value = further(half, value, a->key_stride)) {
+        const char *next = further(half, value, WIDE);
+        vec v0 = load_kept(half, value, full ? WIDE : count);
+        vec v1 = full || count > WIDE ? load_kept(half, next, full ? WIDE : count - WIDE) : v0;
 #pragma GCC unroll 4
         for (int q = 0; q < queries; q++) {
             vec w = _mm256_broadcast_ss(weights + q * room + j);
@@ -117,48 +145,56 @@ INLINE void mean_part(const int queries, const int full, const Attention *a, con
     }
 }
 
-INLINE void mean(const int queries, const Attention *a, const float *weights, long room, const float *value, long keys,
-                 float *answer) {
+INLINE void mean(const int half, const int queries, const Attention *a, const float *weights, long room,
+                 const char *value, long keys, float *answer) {
     long d = 0;
     for (; d + 2 * WIDE <= a->dim; d += 2 * WIDE)
-        mean_part(queries, 1, a, weights, room, value + d, keys, answer + d, 2 * WIDE);
-    if (d < a->dim) mean_part(queries, 0, a, weights, room, value + d, keys, answer + d, a->dim - d);
+        mean_part(half, queries, 1, a, weights, room, further(half, value, d), keys, answer + d, 2 * WIDE);
+    if (d < a->dim) mean_part(half, queries, 0, a, weights, room, further(half, value, d), keys, answer + d, a->dim - d);
 }
 
 /* Ask for vectors of a head before they are needed: they stand apart, and nothing else foresees where. */
-static void ask_for(const Attention *a, const float *x, long count, long stride) {
+static void ask_for(const char *x, long count, long bytes, long stride) {
     for (long j = 0; j < at_most(count, ASKED_FOR); j++)
-        for (long d = 0; d < a->dim; d += 64 / sizeof(float))
-            _mm_prefetch((const char *)(x + j * stride + d), _MM_HINT_T0);
+        for (long d = 0; d < bytes; d += 64) _mm_prefetch(x + j * stride + d, _MM_HINT_T0);
 }
 
-static void attend_one(const Attention *a, long row, long head) {
+INLINE void attend_as(const int half, const Attention *a, long row, long head) {
     long queries = a->queries[row], keys = a->keys[row], room = steps(keys, WIDE) * WIDE;
     long begin = a->first_key ? a->first_key[row] * a->key_stride : row * a->row_stride;
     begin += head / a->sharing * a->head_stride;
-    const float *key = a->key + begin, *value = a->value + begin;
+    const char *key = further(half, a->key, begin), *value = further(half, a->value, begin);
+    const float *asking = a->query + a->first_query[row] * a->query_stride + head * a->dim;
     float *weights = scratch(WEIGHTS, AT_ONCE * room * sizeof(float));
-    float *turned = queries < FEW ? NULL : scratch(TURNED, a->dim * room * sizeof(float));
-    ask_for(a, value, keys, a->key_stride);
-    if ((head + 1) % a->sharing == 0 && head + 1 < a->heads) ask_for(a, key + a->head_stride, keys, a->key_stride);
-    ask_for(a, a->query + a->first_query[row] * a->query_stride + head * a->dim, queries, a->query_stride);
-    if (turned) turn(a, key, keys, room, turned);
+    float *turned = queries < FEW ? NULL : scratch(TURNED, steps(a->dim, WIDE) * WIDE * room * sizeof(float));
+    long bytes = a->dim * (half ? 2 : 4), apart = a->key_stride * (half ? 2 : 4);
+    ask_for(value, keys, bytes, apart);
+    if ((head + 1) % a->sharing == 0 && head + 1 < a->heads) ask_for(further(half, key, a->head_stride), keys, bytes, apart);
+    ask_for((const char *)asking, queries, a->dim * sizeof(float), a->query_stride * sizeof(float));
+    if (turned) turn(half, a, key, keys, room, turned);
     for (long q0 = 0; q0 < queries; q0 += AT_ONCE) {
         long some = at_most(AT_ONCE, queries - q0), at = a->first_query[row] + q0;
-        const float *query = a->query + at * a->query_stride + head * a->dim;
+        const float *query = asking + q0 * a->query_stride;
 #define SCORES(count) scores_of_many(count, a, query, turned, room, weights)
         if (turned)
             FOR_SOME(some, SCORES)
         else
             for (long q = 0; q < some; q++)
-                scores_of_few(a, query + q * a->query_stride, key, keys, weights + q * room);
+                scores_of_few(half, a, query + q * a->query_stride, key, keys, weights + q * room);
         for (long q = q0; q < q0 + some; q++) {
             const float *bias = a->bias ? a->bias + row * a->bias_row + head * a->bias_head + q * a->bias_query : NULL;
             soften(weights + (q - q0) * room, a->causal ? keys - queries + q + 1 : keys, room, bias);
         }
-#define MEAN(count) mean(count, a, weights, room, value, keys, a->answer + (at * a->heads + head) * a->dim)
+#define MEAN(count) mean(half, count, a, weights, room, value, keys, a->answer + (at * a->heads + head) * a->dim)
         FOR_SOME(some, MEAN)
     }
+}
+
+static void attend_one(const Attention *a, long row, long head) {
+    if (a->half)
+        attend_as(1, a, row, head);
+    else
+        attend_as(0, a, row, head);
 }
 
 PUBLIC void attend(const Attention *a) {
@@ -168,12 +204,34 @@ PUBLIC void attend(const Attention *a) {
     for (long both = 0; both < a->rows * a->heads; both++) attend_one(a, both / a->heads, both % a->heads);
 }
 
-/* Put new keys (or values) into the rectangle of a cache: `new` are tokens × heads × dim, row by row. */
+/* Numbers that bfloat16 has too, in the places of others: to the nearest, of two equally near ones the even one. */
+PUBLIC void round_to_half(long rows, long count, float *x, long stride) {
+    for (long row = 0; row < rows; row++, x += stride)
+        for (long d = 0; d < count; d += WIDE) {
+            vec old = load(x + d, count - d);
+            __m256i bits = _mm256_castps_si256(old), odd = _mm256_and_si256(_mm256_srli_epi32(bits, 16), _mm256_set1_epi32(1));
+            __m256i near = _mm256_add_epi32(bits, _mm256_add_epi32(odd, _mm256_set1_epi32(0x7fff)));
+            vec found = _mm256_castsi256_ps(_mm256_and_si256(near, _mm256_set1_epi32((int)0xffff0000)));
+            vec strange = _mm256_cmp_ps(old, old, _CMP_UNORD_Q); /* what is no number stays none */
+            store(x + d, _mm256_blendv_ps(found, _mm256_set1_ps(NAN), strange), count - d);
+        }
+}
+
+/* Put new keys (or values) into the rectangle of a cache: `new` are tokens × heads × dim, row by row. A cache that is
+   `half` takes their upper sixteen bits: all that numbers have that were rounded to it. */
 PUBLIC void keep(long rows, long heads, long dim, const long *lengths, const long *before, const float *new, long stride,
-                 float *kept, long row_stride, long head_stride) {
+                 void *kept, long row_stride, long head_stride, int half) {
     for (long row = 0; row < rows; row++)
         for (long i = 0; i < lengths[row]; i++, new += stride)
-            for (long head = 0; head < heads; head++)
-                memcpy(kept + row * row_stride + head * head_stride + (before[row] + i) * dim, new + head * dim,
-                       dim * sizeof(float));
+            for (long head = 0; head < heads; head++) {
+                const float *from = new + head * dim;
+                long at = row * row_stride + head * head_stride + (before[row] + i) * dim;
+                if (!half) {
+                    memcpy((float *)kept + at, from, dim * sizeof(float));
+                    continue;
+                }
+                uint16_t *to = (uint16_t *)kept + at;
+                const Bits *bits = (const Bits *)from;
+                for (long d = 0; d < dim; d++) to[d] = (uint16_t)(bits[d] >> 16);
+            }
 }

@@ -16,6 +16,7 @@ typedef struct {
     Matrix output;
     long heads, key_heads, dim;
     float scale;
+    int half; /* whether keys and values are rounded to bfloat16 */
     Residual residual;
 } Asking;
 
@@ -34,7 +35,8 @@ typedef struct {
 
 /* Keys and values that a cache holds. */
 typedef struct {
-    float *key, *value; /* NULL: there is no cache */
+    char *key, *value; /* NULL: there is no cache */
+    int half;          /* whether they are bfloat16; if not, float32 */
     long row_stride, head_stride, key_stride;
     const long *before; /* of each row: how many there were */
     const long *keys;   /* of each row: how many there are now */
@@ -77,6 +79,7 @@ static void ask_own(const Asking *part, const Batch *b, const float *x, float *a
         turn(b, query, stride, part->heads, part->dim);
         turn(b, key, stride, part->key_heads, part->dim);
     }
+    if (part->half) round_to_half(b->tokens, 2 * keys, key, stride);
     Attention a = {.rows = b->rows, .heads = part->heads, .sharing = part->heads / part->key_heads, .dim = part->dim,
                    .scale = part->scale, .causal = b->causal, .query = query - b->begin * stride,
                    .query_stride = stride, .queries = b->lengths, .first_query = b->first,
@@ -87,10 +90,10 @@ static void ask_own(const Asking *part, const Batch *b, const float *x, float *a
     const Kept *kept = &b->own;
     if (kept->key) {
         keep(b->rows, part->key_heads, part->dim, b->lengths, kept->before, key, stride, kept->key, kept->row_stride,
-             kept->head_stride);
+             kept->head_stride, kept->half);
         keep(b->rows, part->key_heads, part->dim, b->lengths, kept->before, value, stride, kept->value,
-             kept->row_stride, kept->head_stride);
-        a.key = kept->key, a.value = kept->value, a.first_key = NULL, a.keys = kept->keys;
+             kept->row_stride, kept->head_stride, kept->half);
+        a.key = kept->key, a.value = kept->value, a.half = kept->half, a.first_key = NULL, a.keys = kept->keys;
         a.row_stride = kept->row_stride, a.head_stride = kept->head_stride, a.key_stride = kept->key_stride;
     }
     attend(&a);
@@ -103,7 +106,7 @@ static void ask_source(const Asking *part, const Batch *b, const float *x, float
     const Kept *kept = &b->source;
     Attention a = {.rows = b->texts, .heads = part->heads, .sharing = part->heads / part->key_heads, .dim = part->dim,
                    .scale = part->scale, .query = query - b->begin * stride, .query_stride = stride,
-                   .queries = b->asking, .first_query = b->first_asking, .key = kept->key, .value = kept->value,
+                   .queries = b->asking, .first_query = b->first_asking, .key = kept->key, .value = kept->value, .half = kept->half,
                    .row_stride = kept->row_stride, .head_stride = kept->head_stride, .key_stride = kept->key_stride,
                    .keys = kept->keys, .answer = answer - b->begin * stride};
     attend(&a);
@@ -189,7 +192,8 @@ static int is_shared_well(const Batch *b, int of) {
 /* What a cache holds from one of its lines on. */
 static Kept from(const Kept *kept, long line) {
     Kept found = *kept;
-    if (found.key) found.key += line * found.row_stride, found.value += line * found.row_stride, found.keys += line;
+    long bytes = line * found.row_stride * (found.half ? 2 : 4);
+    if (found.key) found.key += bytes, found.value += bytes, found.keys += line;
     if (found.before) found.before += line;
     return found;
 }

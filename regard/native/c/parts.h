@@ -30,7 +30,8 @@ typedef struct {
     long query_stride;       /* from one query to the next */
     const long *queries;     /* of each row: how many */
     const long *first_query; /* of each row: where its queries begin */
-    const float *key, *value;
+    const void *key, *value;
+    int half; /* whether they are bfloat16; if not, float32 */
     const long *first_key; /* of each row: where its keys and values begin; NULL if they stand in rectangles */
     long row_stride, head_stride, key_stride; /* of keys and values: from one row, head, place to the next */
     const long *keys;                         /* of each row: how many */
@@ -44,6 +45,7 @@ PUBLIC void add_and_normalise(long rows, long dim, const float *x, const float *
 PUBLIC void gate(long rows, long dim, const float *x, int activation, float *to);
 PUBLIC void attend(const Attention *a);
 PUBLIC void keep(long rows, long heads, long dim, const long *lengths, const long *before, const float *new, long stride,
-          float *kept, long row_stride, long head_stride);
+          void *kept, long row_stride, long head_stride, int half);
+PUBLIC void round_to_half(long rows, long count, float *x, long stride);
 
 #endif

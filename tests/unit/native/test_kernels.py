@@ -11,7 +11,7 @@ from regard.checkpoint.rounding import rounded
 from regard.engine.compiled import CompiledNorm, InPanels
 from regard.engine.matrix import Affine, Precision
 from regard.native import kernels
-from regard.native.library import available
+from regard.native.library import available, library
 from regard.native.structures import Lengths
 from regard.transformer import config
 from regard.transformer.config import Activation
@@ -168,10 +168,10 @@ def asked(draw):
     return causal, pairs, heads, key_heads, draw(st.integers(1, 35)), draw(st.booleans()), draw(SEED)
 
 
-@given(asked(), st.sampled_from([None, "shared", "own", "turned"]))
-@settings(max_examples=80)
-def test_attention(case, biased):
-    """Row by row against the equation, side by side and in rectangles."""
+@given(asked(), st.sampled_from([None, "shared", "own", "turned"]), st.sampled_from([torch.float32, torch.bfloat16]))
+@settings(max_examples=120)
+def test_attention(case, biased, kind):
+    """Row by row against the equation, side by side and in rectangles, of whole numbers and of half ones."""
     causal, pairs, heads, key_heads, dim, rectangle, seed = case
     queries, keys = zip(*pairs, strict=True)
     query = numbers(sum(queries), heads, dim, seed=seed)
@@ -182,9 +182,11 @@ def test_attention(case, biased):
         if biased == "turned":  # as a table of buckets gives it
             bias = bias.permute(0, 2, 3, 1).contiguous().permute(0, 3, 1, 2)
     scale, asking, answering = 0.37, Lengths(queries), Lengths(keys)
+    key, value = key.to(kind), value.to(kind)
     given_key, given_value = key, value
     if rectangle:
-        given_key, given_value = (torch.full((len(pairs) + 1, key_heads, max(keys) + 2, dim), math.nan) for _ in "kv")
+        room = (len(pairs) + 1, key_heads, max(keys) + 2, dim)
+        given_key, given_value = (torch.full(room, math.nan, dtype=kind) for _ in "kv")
         for kept, new in ((given_key, key), (given_value, value)):
             kernels.keep(kept, new, answering, Lengths([0] * len(pairs)))
     found = kernels.attend(query, given_key, given_value, asking, answering, scale, causal, bias)
@@ -199,14 +201,30 @@ def test_attention(case, biased):
         torch.testing.assert_close(answer.double(), expected, rtol=1e-4, atol=1e-5)
 
 
-def test_keys_are_put_behind_those_before():
-    kept = torch.zeros(3, 2, 6, 5)
+@pytest.mark.parametrize("kind", [torch.float32, torch.bfloat16])
+def test_keys_are_put_behind_those_before(kind):
+    kept = torch.zeros(3, 2, 6, 5, dtype=kind)
     new = numbers(6, 2, 5)
     kernels.keep(kept, new, Lengths([1, 3, 2]), Lengths([4, 0, 2]))
-    expected = torch.zeros(3, 2, 6, 5)
+    expected = torch.zeros(3, 2, 6, 5, dtype=kind)
+    new = new.to(kind)
     expected[0, :, 4], expected[1, :, :3] = new[0], new[1:4].transpose(0, 1)
     expected[2, :, 2:4] = new[4:].transpose(0, 1)
     assert torch.equal(kept, expected)
+
+
+@given(rows=st.integers(1, 4), count=st.integers(1, 40), seed=SEED)
+@settings(max_examples=30)
+def test_numbers_are_rounded_as_torch_rounds_them(rows, count, seed):
+    x = torch.cat([numbers(rows, count, seed=seed), numbers(rows, 3, seed=seed + 1)], dim=1)
+    x[0, 0] = [1 + 2.0**-8, 1 + 3 * 2.0**-8, math.inf, -math.inf, 1e-40, 3.4e38][seed % 6]
+    expected = x.clone()
+    expected[:, :count] = x[:, :count].bfloat16().float()
+    library().round_to_half(rows, count, x.data_ptr(), count + 3)
+    assert torch.equal(x, expected)
+    x[0, 0] = math.nan
+    library().round_to_half(rows, count, x.data_ptr(), count + 3)
+    assert x[0, 0].isnan()
 
 
 @given(rows=st.integers(1, 5), size=st.integers(1, 300), seed=SEED, count=st.integers(1, 12))
