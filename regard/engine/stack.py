@@ -8,11 +8,29 @@ from jaxtyping import Float
 from torch import Tensor
 
 from regard.engine.block import CompiledBlock, run
+from regard.native.kernels import move
+from regard.native.structures import Lengths
 from regard.transformer.attention import Source
-from regard.transformer.cache import Cache, Memory
+from regard.transformer.cache import Cache, Kept, Memory, Moves
 from regard.transformer.mask import Everything, Mask
 from regard.transformer.rows import Rows
 from regard.transformer.stack import Stack
+
+
+class CompiledKept(Kept):
+    """The same keys and values. Rows change places by the compiled parts, each as far as it is filled."""
+
+    def reorder(self, moves: Moves) -> None:
+        """Keep some rows, in some order."""
+        if moves.to is None:
+            super().reorder(moves)
+            return
+        assert self.key is not None
+        assert self.value is not None
+        self.lengths = tuple(self.lengths[row] for row in moves.order)
+        lengths = Lengths(self.lengths)
+        for kept in (self.key, self.value):
+            move(kept, moves.rows, moves.to, lengths)
 
 
 class CompiledStack(Stack):
@@ -36,6 +54,8 @@ class CompiledStack(Stack):
         if isinstance(cache, Memory) or any(self.listeners):
             return super().forward(x, rows, mask, source, cache)
         looking = self.looking(rows, mask, x.dtype, kept=cache is not None)
+        if cache is not None and cache.own[0].empty:
+            cache.own = [CompiledKept() for _ in cache.own]
         own, others = (repeat(None), repeat(None)) if cache is None else (cache.own, cache.source)
         kept = list(zip(self.layers, own, others, strict=False))
         if not all(layer.knows(looking, source, mine, its) for layer, mine, its in kept):

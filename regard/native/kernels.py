@@ -164,6 +164,20 @@ def keep(
     )  # fmt: skip
 
 
+def move(
+    kept: Float[Tensor, "lines heads room dim"],
+    rows: Int[Tensor, " moved"],
+    to: Int[Tensor, " moved"],
+    lengths: Lengths,
+) -> None:
+    """Copy some rows of a rectangle to other rows, none of which is copied itself. The lengths are those of all rows,
+    once they are copied."""
+    size = kept.element_size()
+    row, head, place, _ = (size * stride for stride in kept.stride())
+    at = (rows.data_ptr(), to.data_ptr(), lengths.at, kept.data_ptr())
+    library().move(len(rows), kept.shape[1], *at, row, head, place)
+
+
 def log_sum(scores: Float[Tensor, "rows size"]) -> Float[Tensor, "rows 1"]:
     """log Σ e^score of each row."""
     scores = whole(scores)

@@ -23,6 +23,7 @@ FUNCTIONS = {
     "attend": "p",
     "keep": "lllppplplli",
     "round_to_half": "llpl",
+    "move": "llpppplll",
     "add_and_normalise": "llpppp",
     "gate": "llpip",
     "run_stack": "lppppp",

@@ -122,7 +122,7 @@ class Kept:
 
     def take(self, rows: Sequence[int]) -> Kept:
         """A copy of these rows alone."""
-        taken = Kept()
+        taken = type(self)()
         if self.key is not None and self.value is not None:
             taken.lengths = tuple(self.lengths[row] for row in rows)
             index = torch.tensor(list(rows), dtype=torch.long, device=self.device)

@@ -235,3 +235,14 @@ PUBLIC void keep(long rows, long heads, long dim, const long *lengths, const lon
                 for (long d = 0; d < dim; d++) to[d] = (uint16_t)(bits[d] >> 16);
             }
 }
+
+/* Copy some rows of a rectangle to others, as many places of each as `lengths` has for the row it becomes. Strides are in
+   bytes, and places stand side by side. */
+PUBLIC void move(long moves, long heads, const long *rows, const long *to, const long *lengths, char *kept,
+                 long row_stride, long head_stride, long place) {
+#pragma omp parallel for num_threads(threads_for(16.0 * moves * heads * place))
+    for (long n = 0; n < moves * heads; n++) {
+        long row = to[n / heads], head = n % heads * head_stride;
+        memcpy(kept + row * row_stride + head, kept + rows[n / heads] * row_stride + head, lengths[row] * place);
+    }
+}

@@ -14,6 +14,7 @@ from regard.native import kernels
 from regard.native.library import available, library
 from regard.native.structures import Lengths
 from regard.transformer import config
+from regard.transformer.cache import Moves
 from regard.transformer.config import Activation
 from regard.transformer.feedforward import ACTIVATIONS
 from regard.transformer.kernels import attention
@@ -210,6 +211,22 @@ def test_keys_are_put_behind_those_before(kind):
     new = new.to(kind)
     expected[0, :, 4], expected[1, :, :3] = new[0], new[1:4].transpose(0, 1)
     expected[2, :, 2:4] = new[4:].transpose(0, 1)
+    assert torch.equal(kept, expected)
+
+
+@given(st.lists(st.integers(0, 9), min_size=10, max_size=10), st.sampled_from([torch.float32, torch.bfloat16]), SEED)
+@settings(max_examples=40)
+def test_rows_change_places(order, kind, seed):
+    """As `Kept` moves them: each as far as it is filled, and nothing else is touched."""
+    moves = Moves(order, 10, torch.device("cpu"))
+    if moves.to is None:
+        return  # one is overwritten before it is copied: torch's way
+    lengths = [1 + (seed + row) % 6 for row in range(10)]
+    kept = numbers(11, 2, 7, 3, seed=seed).to(kind)[:, :, :6]
+    expected = kept.clone()
+    for place, row in enumerate(order):
+        expected[place, :, : lengths[row]] = kept[row, :, : lengths[row]]
+    kernels.move(kept, moves.rows, moves.to, Lengths([lengths[row] for row in order]))
     assert torch.equal(kept, expected)
 
 
