@@ -1,7 +1,7 @@
 """Attention by the compiled parts: row by row, with no padding, no masks written out, and nothing copied.
 
-At INT8 keys and values are bfloat16, kept or not: to fetch them takes more time than to multiply them, and what they
-lose is less than what the bytes of the matrices lose that they come from.
+At INT8 the keys and values of a decoder are bfloat16, kept or not: to fetch them takes more time than to multiply them,
+and what they lose is less than what the bytes of the matrices lose that they come from.
 """
 
 from __future__ import annotations
@@ -49,7 +49,8 @@ class QuickAttention(MultiHeadAttention):
         return self.output(self._with_kept(query, looking, kept))
 
     def _rowwise(self, query: Heads, key: KeyHeads, value: KeyHeads, looking: Looking, key_rows: Rows) -> Tensor:
-        key, value = key.to(self.numbers), value.to(self.numbers)
+        if isinstance(looking.mask, Causal):
+            key, value = key.to(self.numbers), value.to(self.numbers)
         if not self.knows(looking):
             return super()._rowwise(query, key.to(query.dtype), value.to(query.dtype), looking, key_rows)
         return self._attend(query, key, value, looking, key_rows.lengths)

@@ -18,18 +18,24 @@ INLINE vec hyperbolic(vec x) {
     return _mm256_fmsub_ps(two, sigmoid(_mm256_mul_ps(two, x)), _mm256_set1_ps(1.0f));
 }
 
-/* erf x to 1.5e-7 (Abramowitz and Stegun 1964, 7.1.26). */
+/* erf x to 3e-7: x·N(x²)/D(x²), fitted to it by least squares up to 3.96, from where on it is 1. */
 INLINE vec error_function(vec x) {
-    const vec sign = _mm256_set1_ps(-0.0f), one = _mm256_set1_ps(1.0f);
-    vec size = _mm256_andnot_ps(sign, x);
-    vec t = _mm256_div_ps(one, _mm256_fmadd_ps(_mm256_set1_ps(0.3275911f), size, one));
-    vec y = _mm256_set1_ps(1.061405429f);
-    y = _mm256_fmadd_ps(y, t, _mm256_set1_ps(-1.453152027f));
-    y = _mm256_fmadd_ps(y, t, _mm256_set1_ps(1.421413741f));
-    y = _mm256_fmadd_ps(y, t, _mm256_set1_ps(-0.284496736f));
-    y = _mm256_fmadd_ps(y, t, _mm256_set1_ps(0.254829592f));
-    y = _mm256_mul_ps(_mm256_mul_ps(y, t), exponential(_mm256_sub_ps(_mm256_setzero_ps(), _mm256_mul_ps(size, size))));
-    return _mm256_or_ps(_mm256_sub_ps(one, y), _mm256_and_ps(sign, x));
+    const vec most = _mm256_set1_ps(3.96f), least = _mm256_set1_ps(-3.96f);
+    x = _mm256_min_ps(most, _mm256_max_ps(least, x)); /* in this order, what is no number stays none */
+    vec t = _mm256_mul_ps(x, x), above = _mm256_set1_ps(2.004241921e-6f), below = _mm256_set1_ps(3.776547343e-5f);
+    above = _mm256_fmadd_ps(above, t, _mm256_set1_ps(2.876629696e-4f));
+    below = _mm256_fmadd_ps(below, t, _mm256_set1_ps(1.201673383e-3f));
+    above = _mm256_fmadd_ps(above, t, _mm256_set1_ps(3.934011671e-3f));
+    below = _mm256_fmadd_ps(below, t, _mm256_set1_ps(1.530426371e-2f));
+    above = _mm256_fmadd_ps(above, t, _mm256_set1_ps(5.325720476e-2f));
+    below = _mm256_fmadd_ps(below, t, _mm256_set1_ps(1.157626520e-1f));
+    above = _mm256_fmadd_ps(above, t, _mm256_set1_ps(1.944664772e-1f));
+    below = _mm256_fmadd_ps(below, t, _mm256_set1_ps(5.056728536e-1f));
+    above = _mm256_fmadd_ps(above, t, _mm256_set1_ps(1.128379001f));
+    below = _mm256_fmadd_ps(below, t, _mm256_set1_ps(1.0f));
+    vec sign = _mm256_and_ps(_mm256_set1_ps(-0.0f), x), one = _mm256_or_ps(sign, _mm256_set1_ps(1.0f));
+    vec far = _mm256_cmp_ps(_mm256_xor_ps(sign, x), most, _CMP_GE_OQ);
+    return _mm256_blendv_ps(_mm256_div_ps(_mm256_mul_ps(x, above), below), one, far);
 }
 
 INLINE vec activate(int activation, vec x) {

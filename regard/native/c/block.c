@@ -79,7 +79,7 @@ static void ask_own(const Asking *part, const Batch *b, const float *x, float *a
         turn(b, query, stride, part->heads, part->dim);
         turn(b, key, stride, part->key_heads, part->dim);
     }
-    if (part->half) round_to_half(b->tokens, 2 * keys, key, stride);
+    if (part->half && (b->causal || b->own.key)) round_to_half(b->tokens, 2 * keys, key, stride); /* an encoder keeps none */
     Attention a = {.rows = b->rows, .heads = part->heads, .sharing = part->heads / part->key_heads, .dim = part->dim,
                    .scale = part->scale, .causal = b->causal, .query = query - b->begin * stride,
                    .query_stride = stride, .queries = b->lengths, .first_query = b->first,

@@ -70,12 +70,12 @@ typedef struct {
     float *c;
 } Product;
 
-/* Up to eight sums, the first of them of row i and column j of C. */
-INLINE void put(const Product *p, vec sum, long i, long j) {
+/* Up to sixteen sums, the first of them of row i and column j of C. */
+INLINE void put(const Product *p, Sums sum, long i, long j) {
     long count = p->columns - j;
-    vec found = _mm256_mul_ps(_mm256_mul_ps(sum, _mm256_set1_ps(p->worth[i])), load(p->b->scale + j, count));
-    if (p->b->bias) found = _mm256_add_ps(found, load(p->b->bias + j, count));
-    store(p->c + i * p->columns + j, activate(p->b->activation, found), count);
+    Floats found = times(scaled(floats_of(sum, p->sum[i]), p->worth[i]), load_some(p->b->scale + j, count));
+    if (p->b->bias) found = plus(found, load_some(p->b->bias + j, count));
+    store_some(p->c + i * p->columns + j, activated(p->b->activation, found), count);
 }
 
 /* A tile of C at row i and column j. On the way it asks for the next panel, or its half of it (`ask`, see `sixteen.h`). */
@@ -102,12 +102,7 @@ INLINE void tile(const int rows, const int sixteens, const Product *p, long i, l
 #pragma GCC unroll 12
     for (int r = 0; r < rows; r++)
 #pragma GCC unroll 2
-        for (int n = 0; n < sixteens; n++) {
-            long column = j + n * COLUMNS;
-            Floats found = floats_of(sum[r][n], p->sum[i + r]);
-            put(p, left_of(found), i + r, column);
-            if (column + WIDE < p->columns) put(p, right_of(found), i + r, column + WIDE);
-        }
+        for (int n = 0; n < sixteens; n++) put(p, sum[r][n], i + r, j + n * COLUMNS);
 }
 
 static void tiles(long rows, const Product *p, long i, long j, enum Ask ask) {

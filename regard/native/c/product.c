@@ -34,16 +34,16 @@ typedef struct {
     float *c;
 } Product;
 
-/* Up to eight elements of a sum, the first of them at row i and column j of C, for the depth up to `done`. */
-INLINE void put(const Product *p, vec sum, long i, long j, long before, long done) {
+/* Up to sixteen elements of a sum, the first of them at row i and column j of C, for the depth up to `done`. */
+INLINE void put(const Product *p, Floats sum, long i, long j, long before, long done) {
     float *c = p->c + i * p->columns + j;
     long count = p->columns - j;
-    if (before) sum = _mm256_add_ps(sum, load(c, count));
+    if (before) sum = plus(sum, load_some(c, count));
     if (done == p->depth) {
-        if (p->b->bias) sum = _mm256_add_ps(sum, load(p->b->bias + j, count));
-        sum = activate(p->b->activation, sum);
+        if (p->b->bias) sum = plus(sum, load_some(p->b->bias + j, count));
+        sum = activated(p->b->activation, sum);
     }
-    store(c, sum, count);
+    store_some(c, sum, count);
 }
 
 /* A tile of C at row i and column j, the depth from `before` to `done`. On the way it asks for what comes next of B, or its
@@ -70,11 +70,7 @@ INLINE void tile(const int rows, const int sixteens, const Product *p, long i, l
 #pragma GCC unroll 12
     for (int r = 0; r < rows; r++)
 #pragma GCC unroll 2
-        for (int n = 0; n < sixteens; n++) {
-            long column = j + n * COLUMNS;
-            put(p, left_of(sum[r][n]), i + r, column, before, done);
-            if (column + WIDE < p->columns) put(p, right_of(sum[r][n]), i + r, column + WIDE, before, done);
-        }
+        for (int n = 0; n < sixteens; n++) put(p, sum[r][n], i + r, j + n * COLUMNS, before, done);
 }
 
 static void tiles(long rows, const Product *p, long i, long j, long before, long done, enum Ask ask) {

@@ -2,7 +2,7 @@
 #ifndef REGARD_SIXTEEN_H
 #define REGARD_SIXTEEN_H
 
-#include "common.h"
+#include "activation.h"
 
 #define COLUMNS 16
 #define PANEL (SIXTEENS * COLUMNS) /* columns that are packed together */
@@ -29,8 +29,14 @@ INLINE Floats load_some(const float *x, long count) { return _mm512_maskz_loadu_
 INLINE void store_some(float *to, Floats x, long count) { _mm512_mask_storeu_ps(to, some(count), x); }
 INLINE Floats all_floats(float x) { return _mm512_set1_ps(x); }
 INLINE Floats add_product(Floats sum, Floats x, Floats b) { return _mm512_fmadd_ps(x, b, sum); }
+INLINE Floats plus(Floats a, Floats b) { return _mm512_add_ps(a, b); }
+INLINE Floats times(Floats a, Floats b) { return _mm512_mul_ps(a, b); }
+INLINE Floats scaled(Floats x, float by) { return _mm512_mul_ps(x, _mm512_set1_ps(by)); }
 INLINE vec left_of(Floats x) { return _mm512_castps512_ps256(x); }
 INLINE vec right_of(Floats x) { return _mm256_castpd_ps(_mm512_extractf64x4_pd(_mm512_castps_pd(x), 1)); }
+INLINE Floats both(vec left, vec right) {
+    return _mm512_castpd_ps(_mm512_insertf64x4(_mm512_castps_pd(_mm512_castps256_ps512(left)), _mm256_castps_pd(right), 1));
+}
 
 /* VNNI multiplies bytes without a sign by bytes with one: the matrix goes in with 128 added to each of its levels, and
    128 times the levels of the vector come off in the end. */
@@ -72,8 +78,12 @@ INLINE vec all_floats(float x) { return _mm256_set1_ps(x); }
 INLINE Floats add_product(Floats sum, vec x, Floats b) {
     return (Floats){_mm256_fmadd_ps(x, b.left, sum.left), _mm256_fmadd_ps(x, b.right, sum.right)};
 }
+INLINE Floats plus(Floats a, Floats b) { return (Floats){_mm256_add_ps(a.left, b.left), _mm256_add_ps(a.right, b.right)}; }
+INLINE Floats times(Floats a, Floats b) { return (Floats){_mm256_mul_ps(a.left, b.left), _mm256_mul_ps(a.right, b.right)}; }
+INLINE Floats scaled(Floats x, float by) { return times(x, (Floats){_mm256_set1_ps(by), _mm256_set1_ps(by)}); }
 INLINE vec left_of(Floats x) { return x.left; }
 INLINE vec right_of(Floats x) { return x.right; }
+INLINE Floats both(vec left, vec right) { return (Floats){left, right}; }
 
 INLINE Sums no_sums(void) { return (Sums){_mm256_setzero_si256(), _mm256_setzero_si256()}; }
 INLINE Levels load_levels(const int8_t *x) {
@@ -96,6 +106,11 @@ INLINE Floats floats_of(Sums x, int32_t levels) {
 }
 
 #endif
+
+INLINE Floats activated(int activation, Floats x) {
+    if (activation == NOTHING) return x;
+    return both(activate(activation, left_of(x)), activate(activation, right_of(x)));
+}
 
 /* Rows are cut into tiles of nearly the same height, none of them low. The numbers of a tile's rows stand side by side, one
    of each row, so that a tile finds them one after the other: its rows times the depth, from where its rows begin. */

@@ -27,12 +27,21 @@ static inline void emulated_mask_storeu_ps(float *to, uint32_t mask, Wide x) {
 #define _mm512_castps512_ps256(x) ((x).floats[0])
 #define _mm512_castps_pd(x) (x)
 #define _mm512_extractf64x4_pd(x, i) _mm256_castps_pd((x).floats[i])
+#define _mm512_castps256_ps512(x) ((Wide){.floats = {x, x}})
+#define _mm512_castpd_ps(x) (x)
+static inline Wide emulated_insertf64x4(Wide x, __m256d y, int i) {
+    x.floats[i] = _mm256_castpd_ps(y);
+    return x;
+}
+#define _mm512_insertf64x4 emulated_insertf64x4
 #define _mm512_setzero_si512() BOTH(whole, (void)h, _mm256_setzero_si256())
 #define _mm512_set1_epi32(x) BOTH(whole, (void)h, _mm256_set1_epi32(x))
 
 static inline Wide emulated_fmadd_ps(Wide a, Wide b, Wide c) {
     return BOTH(floats, _mm256_fmadd_ps(a.floats[h], b.floats[h], c.floats[h]));
 }
+static inline Wide emulated_add_ps(Wide a, Wide b) { return BOTH(floats, _mm256_add_ps(a.floats[h], b.floats[h])); }
+static inline Wide emulated_mul_ps(Wide a, Wide b) { return BOTH(floats, _mm256_mul_ps(a.floats[h], b.floats[h])); }
 static inline Wide emulated_cvtepi32_ps(Wide x) { return BOTH(floats, _mm256_cvtepi32_ps(x.whole[h])); }
 static inline Wide emulated_xor(Wide a, Wide b) { return BOTH(whole, _mm256_xor_si256(a.whole[h], b.whole[h])); }
 static inline Wide emulated_sub_epi32(Wide a, Wide b) { return BOTH(whole, _mm256_sub_epi32(a.whole[h], b.whole[h])); }
@@ -53,4 +62,6 @@ static inline Wide emulated_dpbusd_epi32(Wide sum, Wide a, Wide b) {
 #define _mm512_loadu_si512(x) BOTH(whole, _mm256_loadu_si256((const __m256i *)(x) + h))
 #define _mm512_set1_epi8(x) BOTH(whole, (void)h, _mm256_set1_epi8(x))
 #define _mm512_fmadd_ps emulated_fmadd_ps
+#define _mm512_add_ps emulated_add_ps
+#define _mm512_mul_ps emulated_mul_ps
 #define _mm512_cvtepi32_ps emulated_cvtepi32_ps
