@@ -13,13 +13,14 @@ show what attention adds, whose cost grows with the length of rows.
 
 Memory is what a process of its own holds at most while it writes, above what it held before. It is laid against
 
-    keys and values    2 · layers · rows · room · width · 4 bytes of what is written; room: at most 1.5 · longest + 16
-    of the source      2 · layers · texts · longest source · width · 4: the beams of a text share them
+    keys and values    2 · layers · rows · room · width · 4 bytes of what is written (2 in a network of bytes, where
+                       they are bfloat16); room: at most 1.5 · longest + 16
+    of the source      2 · layers · texts · longest source · width · 4 (2): the beams of a text share them
     encoder's output   tokens of all sources · width · 4
     reading            8 · tokens of all sources · width · 4 + 2 · 384 · inner · 4: what the compiled parts work with
                        and keep for later; 384 tokens are passed through a feed-forward layer at a time
     scores             2 · rows · vocabulary · 4: the logits, and their log-softmax
-    on the way         2 · rows · room · width · 4: one layer's keys and values, old beside new, when room is made or
+    on the way         2 · rows · room · width · 4 (2): one layer's keys and values, old beside new, when room is made or
                        beams change places
     kernels            8 MB: their code, and what they work with
 
@@ -185,13 +186,14 @@ def room(longest):
     return places
 
 
-def formula(size, count, beams, source, new):
+def formula(size, precision, count, beams, source, new):
     """The bytes that writing takes besides the weights, part by part."""
     layers, width, rows = size["layers"][1], size["model_dim"], count * beams
-    one_layer = 2 * rows * room(new) * width * 4
+    number = 4 if precision == "fp32" else 2
+    one_layer = 2 * rows * room(new) * width * number
     return {
         "keys and values": layers * one_layer,
-        "of the source": 2 * layers * count * source * width * 4,
+        "of the source": 2 * layers * count * source * width * number,
         "encoder's output": count * source * width * 4,
         "reading": 8 * count * source * width * 4 + 2 * AT_A_TIME * size["inner_dim"] * 4,
         "scores": 2 * rows * size["vocabulary"] * 4,
@@ -200,9 +202,9 @@ def formula(size, count, beams, source, new):
     }
 
 
-def stated(size, count, beams, source, new):
+def stated(size, precision, count, beams, source, new):
     """The most that writing takes."""
-    return sum(formula(size, count, beams, source, new).values())
+    return sum(formula(size, precision, count, beams, source, new).values())
 
 
 def weights(size, precision):
@@ -256,15 +258,15 @@ def memories(size, points, threads):
                 for settings in (GIVEN_BACK, {})
             ]
             (kept, used), (_, most) = ([one / 2**20 for one in json.loads(run.stdout)] for run in runs)
-            said = stated(size, *point) / 2**20
+            said = stated(size, precision, *point) / 2**20
             numbers = f"{kept:.0f} | {weights(size, precision) / 2**20:.0f} | {used:.1f} | {said:.1f}"
             ratios = f"{used / said:.2f} | {most:.1f} | {most / said:.2f}"
             print(f"| {precision} | {' | '.join(map(str, point))} | {numbers} | {ratios} |", flush=True)
             found.append((said, used, most))
     above = sum(used > said for said, used, _ in found)
-    print(f"\nin use above the formula: {above} of {len(found)}" + "; its parts, MB:")
+    print(f"\nin use above the formula: {above} of {len(found)}" + "; its parts in fp32, MB:")
     for point in points:
-        parts = ", ".join(f"{name} {part / 2**20:.1f}" for name, part in formula(size, *point).items())
+        parts = ", ".join(f"{name} {part / 2**20:.1f}" for name, part in formula(size, "fp32", *point).items())
         print(f"- {point[0]} texts, {point[1]} beams, source {point[2]}, new {point[3]}: {parts}")
     return sorted(found)
 
