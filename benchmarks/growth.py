@@ -20,8 +20,8 @@ Memory is what a process of its own holds at most while it writes, above what it
     reading            8 · tokens of all sources · width · 4 + 2 · 384 · inner · 4: what the compiled parts work with
                        and keep for later; 384 tokens are passed through a feed-forward layer at a time
     scores             2 · rows · vocabulary · 4: the logits, and their log-softmax
-    on the way         2 · rows · room · width · 4 (2): one layer's keys and values, old beside new, when room is made or
-                       beams change places
+    on the way         2 · rows · room · width · 4 (2): one layer's keys and values, old beside new, when room is
+                       made or beams change places
     kernels            8 MB: their code, and what they work with
 
 with rows = texts · beams. The C library keeps some of what was let go for later, so memory is measured twice: as it is,
