@@ -75,7 +75,7 @@ INLINE void put(const Product *p, Sums sum, long i, long j) {
     long count = p->columns - j;
     Floats found = times(scaled(floats_of(sum, p->sum[i]), p->worth[i]), load_some(p->b->scale + j, count));
     if (p->b->bias) found = plus(found, load_some(p->b->bias + j, count));
-    store_some(p->c + i * p->columns + j, activated(p->b->activation, found), count);
+    store_some(p->c + i * p->columns + j, found, count);
 }
 
 /* A tile of C at row i and column j. On the way it asks for the next panel, or its half of it (`ask`, see `sixteen.h`). */
@@ -112,6 +112,8 @@ static void tiles(long rows, const Product *p, long i, long j, enum Ask ask) {
         FOR_EACH_COUNT(rows, TILE)
     else
         FOR_EACH_COUNT(rows, NARROW_TILE)
+    if (p->b->activation)
+        activate_tile(p->b->activation, rows, at_most(PANEL, p->columns - j), p->c + i * p->columns + j, p->columns);
 }
 
 static void multiply_part(const Product *p, Part part) {

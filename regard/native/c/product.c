@@ -39,10 +39,7 @@ INLINE void put(const Product *p, Floats sum, long i, long j, long before, long 
     float *c = p->c + i * p->columns + j;
     long count = p->columns - j;
     if (before) sum = plus(sum, load_some(c, count));
-    if (done == p->depth) {
-        if (p->b->bias) sum = plus(sum, load_some(p->b->bias + j, count));
-        sum = activated(p->b->activation, sum);
-    }
+    if (done == p->depth && p->b->bias) sum = plus(sum, load_some(p->b->bias + j, count));
     store_some(c, sum, count);
 }
 
@@ -80,6 +77,8 @@ static void tiles(long rows, const Product *p, long i, long j, long before, long
         FOR_EACH_COUNT(rows, TILE)
     else
         FOR_EACH_COUNT(rows, NARROW_TILE)
+    if (p->b->activation && done == p->depth)
+        activate_tile(p->b->activation, rows, at_most(PANEL, p->columns - j), p->c + i * p->columns + j, p->columns);
 }
 
 static void multiply_part(const Product *p, Part part) {

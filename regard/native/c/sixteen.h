@@ -32,11 +32,6 @@ INLINE Floats add_product(Floats sum, Floats x, Floats b) { return _mm512_fmadd_
 INLINE Floats plus(Floats a, Floats b) { return _mm512_add_ps(a, b); }
 INLINE Floats times(Floats a, Floats b) { return _mm512_mul_ps(a, b); }
 INLINE Floats scaled(Floats x, float by) { return _mm512_mul_ps(x, _mm512_set1_ps(by)); }
-INLINE vec left_of(Floats x) { return _mm512_castps512_ps256(x); }
-INLINE vec right_of(Floats x) { return _mm256_castpd_ps(_mm512_extractf64x4_pd(_mm512_castps_pd(x), 1)); }
-INLINE Floats both(vec left, vec right) {
-    return _mm512_castpd_ps(_mm512_insertf64x4(_mm512_castps_pd(_mm512_castps256_ps512(left)), _mm256_castps_pd(right), 1));
-}
 
 /* VNNI multiplies bytes without a sign by bytes with one: the matrix goes in with 128 added to each of its levels, and
    128 times the levels of the vector come off in the end. */
@@ -81,9 +76,6 @@ INLINE Floats add_product(Floats sum, vec x, Floats b) {
 INLINE Floats plus(Floats a, Floats b) { return (Floats){_mm256_add_ps(a.left, b.left), _mm256_add_ps(a.right, b.right)}; }
 INLINE Floats times(Floats a, Floats b) { return (Floats){_mm256_mul_ps(a.left, b.left), _mm256_mul_ps(a.right, b.right)}; }
 INLINE Floats scaled(Floats x, float by) { return times(x, (Floats){_mm256_set1_ps(by), _mm256_set1_ps(by)}); }
-INLINE vec left_of(Floats x) { return x.left; }
-INLINE vec right_of(Floats x) { return x.right; }
-INLINE Floats both(vec left, vec right) { return (Floats){left, right}; }
 
 INLINE Sums no_sums(void) { return (Sums){_mm256_setzero_si256(), _mm256_setzero_si256()}; }
 INLINE Levels load_levels(const int8_t *x) {
@@ -107,9 +99,27 @@ INLINE Floats floats_of(Sums x, int32_t levels) {
 
 #endif
 
-INLINE Floats activated(int activation, Floats x) {
-    if (activation == NOTHING) return x;
-    return both(activate(activation, left_of(x)), activate(activation, right_of(x)));
+INLINE void activate_all(const int activation, long rows, long columns, float *c, long stride) {
+    for (long r = 0; r < rows; r++, c += stride) {
+        long j = 0;
+        for (; j + 2 * WIDE <= columns; j += 2 * WIDE) {
+            _mm256_storeu_ps(c + j, activate(activation, _mm256_loadu_ps(c + j)));
+            _mm256_storeu_ps(c + j + WIDE, activate(activation, _mm256_loadu_ps(c + j + WIDE)));
+        }
+        for (; j < columns; j += WIDE) store(c + j, activate(activation, load(c + j, columns - j)), columns - j);
+    }
+}
+
+/* The activation of a tile that was just stored. (Written into each tile it would take the compiler half a minute.) */
+__attribute__((unused, noinline)) static void activate_tile(int activation, long rows, long columns, float *c, long stride) {
+    switch (activation) {
+        case RELU: activate_all(RELU, rows, columns, c, stride); break;
+        case GELU: activate_all(GELU, rows, columns, c, stride); break;
+        case GELU_TANH: activate_all(GELU_TANH, rows, columns, c, stride); break;
+        case SILU: activate_all(SILU, rows, columns, c, stride); break;
+        case TANH: activate_all(TANH, rows, columns, c, stride); break;
+        case QUICK_GELU: activate_all(QUICK_GELU, rows, columns, c, stride); break;
+    }
 }
 
 /* Rows are cut into tiles of nearly the same height, none of them low. The numbers of a tile's rows stand side by side, one

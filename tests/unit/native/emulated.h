@@ -24,16 +24,6 @@ static inline void emulated_mask_storeu_ps(float *to, uint32_t mask, Wide x) {
 }
 #define _mm512_mask_storeu_ps emulated_mask_storeu_ps
 #define _mm512_set1_ps(x) BOTH(floats, (void)h, _mm256_set1_ps(x))
-#define _mm512_castps512_ps256(x) ((x).floats[0])
-#define _mm512_castps_pd(x) (x)
-#define _mm512_extractf64x4_pd(x, i) _mm256_castps_pd((x).floats[i])
-#define _mm512_castps256_ps512(x) ((Wide){.floats = {x, x}})
-#define _mm512_castpd_ps(x) (x)
-static inline Wide emulated_insertf64x4(Wide x, __m256d y, int i) {
-    x.floats[i] = _mm256_castpd_ps(y);
-    return x;
-}
-#define _mm512_insertf64x4 emulated_insertf64x4
 #define _mm512_setzero_si512() BOTH(whole, (void)h, _mm256_setzero_si256())
 #define _mm512_set1_epi32(x) BOTH(whole, (void)h, _mm256_set1_epi32(x))
 
