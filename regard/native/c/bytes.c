@@ -25,7 +25,8 @@ PUBLIC void pack_bytes(long columns, long depth, const int8_t *levels, int8_t *t
     for (long j0 = 0; j0 < columns; j0 += PANEL)
         for (long k = 0; k < depth; k += TOGETHER)
             for (long j = j0; j < j0 + PANEL; j++)
-                for (long g = k; g < k + TOGETHER; g++) *to++ = j < columns && g < depth ? levels[j * depth + g] : 0;
+                for (long g = k; g < k + TOGETHER; g++)
+                    *to++ = (int8_t)((j < columns && g < depth ? levels[j * depth + g] : 0) + ADDED);
 }
 
 /* Eight levels as they are stored, or as many as there is room for: groups so far apart. */

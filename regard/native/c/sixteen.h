@@ -33,16 +33,15 @@ INLINE Floats plus(Floats a, Floats b) { return _mm512_add_ps(a, b); }
 INLINE Floats times(Floats a, Floats b) { return _mm512_mul_ps(a, b); }
 INLINE Floats scaled(Floats x, float by) { return _mm512_mul_ps(x, _mm512_set1_ps(by)); }
 
-/* VNNI multiplies bytes without a sign by bytes with one: the matrix goes in with 128 added to each of its levels, and
+/* VNNI multiplies bytes without a sign by bytes with one: the matrix is packed with 128 added to each of its levels, and
    128 times the levels of the vector come off in the end. */
+#define ADDED 128
 INLINE Sums no_sums(void) { return _mm512_setzero_si512(); }
-INLINE Levels load_levels(const int8_t *x) {
-    return _mm512_xor_si512(_mm512_loadu_si512(x), _mm512_set1_epi8((char)0x80));
-}
+INLINE Levels load_levels(const int8_t *x) { return _mm512_loadu_si512(x); }
 INLINE Levels all_levels(Group x) { return _mm512_set1_epi32(x); }
 INLINE Sums add_products(Sums sum, Levels x, Levels b) { return _mm512_dpbusd_epi32(sum, b, x); }
 INLINE Floats floats_of(Sums x, int32_t levels) {
-    return _mm512_cvtepi32_ps(_mm512_sub_epi32(x, _mm512_set1_epi32(128 * levels)));
+    return _mm512_cvtepi32_ps(_mm512_sub_epi32(x, _mm512_set1_epi32(ADDED * levels)));
 }
 
 #else
@@ -50,6 +49,7 @@ INLINE Floats floats_of(Sums x, int32_t levels) {
 #define ROWS 6
 #define SIXTEENS 1
 #define TOGETHER 2
+#define ADDED 0
 typedef int16_t Level;
 
 typedef struct {

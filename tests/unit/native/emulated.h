@@ -33,7 +33,6 @@ static inline Wide emulated_fmadd_ps(Wide a, Wide b, Wide c) {
 static inline Wide emulated_add_ps(Wide a, Wide b) { return BOTH(floats, _mm256_add_ps(a.floats[h], b.floats[h])); }
 static inline Wide emulated_mul_ps(Wide a, Wide b) { return BOTH(floats, _mm256_mul_ps(a.floats[h], b.floats[h])); }
 static inline Wide emulated_cvtepi32_ps(Wide x) { return BOTH(floats, _mm256_cvtepi32_ps(x.whole[h])); }
-static inline Wide emulated_xor(Wide a, Wide b) { return BOTH(whole, _mm256_xor_si256(a.whole[h], b.whole[h])); }
 static inline Wide emulated_sub_epi32(Wide a, Wide b) { return BOTH(whole, _mm256_sub_epi32(a.whole[h], b.whole[h])); }
 /* Four bytes without a sign times four with one, as sixteen bits, in two halves. */
 static inline __m256i emulated_four(__m256i a, __m256i b) {
@@ -46,11 +45,9 @@ static inline __m256i emulated_four(__m256i a, __m256i b) {
 static inline Wide emulated_dpbusd_epi32(Wide sum, Wide a, Wide b) {
     return BOTH(whole, _mm256_add_epi32(sum.whole[h], emulated_four(a.whole[h], b.whole[h])));
 }
-#define _mm512_xor_si512 emulated_xor
 #define _mm512_sub_epi32 emulated_sub_epi32
 #define _mm512_dpbusd_epi32 emulated_dpbusd_epi32
 #define _mm512_loadu_si512(x) BOTH(whole, _mm256_loadu_si256((const __m256i *)(x) + h))
-#define _mm512_set1_epi8(x) BOTH(whole, (void)h, _mm256_set1_epi8(x))
 #define _mm512_fmadd_ps emulated_fmadd_ps
 #define _mm512_add_ps emulated_add_ps
 #define _mm512_mul_ps emulated_mul_ps
