@@ -83,7 +83,7 @@ class InPanels(InPlace):
             weight = self.packed.view(-1, self.inputs, width)[panel, :, place]
             return InPanels(Affine(weight, bias), Precision.FP32)
         groups = self.packed.view(-1, -(-self.inputs // together), width, together)[panel, :, place]
-        levels = groups.flatten(1)[:, : self.inputs]
+        levels = groups.flatten(1)[:, : self.inputs] ^ -kernels.added()
         return InPanels(Affine(Rounded(levels, self.scale[chosen]), bias), Precision.INT8)
 
 

@@ -77,6 +77,12 @@ def together() -> int:
     return found
 
 
+def added() -> int:
+    """What is added to the levels of a matrix in panels of bytes: 0, or 128, which is to change their highest bit."""
+    found: int = library().added_size()
+    return found
+
+
 def multiply(x: Vectors, matrix: Matrix) -> Float[Tensor, "rows output"]:
     """activation(x·weightᵀ + bias). With a matrix of bytes, each vector is rounded to bytes first."""
     x = _lines(x)

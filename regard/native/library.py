@@ -17,6 +17,7 @@ FUNCTIONS = {
     "panel_size": "",
     "pack": "llplp",
     "together_size": "",
+    "added_size": "",
     "packed_bytes_size": "ll",
     "pack_bytes": "llpp",
     "apply": "plplp",

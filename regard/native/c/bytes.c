@@ -16,6 +16,9 @@
 /* How many levels of a column stand together. */
 PUBLIC long together_size(void) { return TOGETHER; }
 
+/* What is added to each of them. */
+PUBLIC long added_size(void) { return ADDED; }
+
 PUBLIC long packed_bytes_size(long columns, long depth) {
     return steps(columns, PANEL) * PANEL * steps(depth, TOGETHER) * TOGETHER;
 }
