@@ -5,7 +5,7 @@ step of training works with. The C library returns blocks of that size to the sy
 when they are asked for again: with beams and bytes that took half of the time, and a sixth of a step of training.
 
 oneDNN, on the other hand, keeps what it has compiled for each shape that it was given, up to 1,024 of them, all over
-the heap. Batches of text hardly ever have the same shape twice: a run of training grew by up to 2 MB a step.
+the heap. Batches of text hardly ever have the same shape twice: a run of training grew to gigabytes.
 """
 
 from __future__ import annotations

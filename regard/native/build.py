@@ -1,4 +1,4 @@
-"""The compiled parts: C files that the machine's own compiler turns into a library, once, in a few seconds.
+"""The compiled parts: C files that the machine's own compiler turns into a library, once, in some ten seconds.
 
 The library is kept in the user's cache folder under a name that stands for all that it depends on, so another version
 of the package, of torch or of the compiler builds another one. `REGARD_NATIVE=0` in the environment does without,

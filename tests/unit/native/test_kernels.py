@@ -214,13 +214,15 @@ def test_keys_are_put_behind_those_before(kind):
     assert torch.equal(kept, expected)
 
 
-@given(st.lists(st.integers(0, 9), min_size=10, max_size=10), st.sampled_from([torch.float32, torch.bfloat16]), SEED)
+@given(st.sets(st.integers(0, 9), min_size=1), st.sampled_from([torch.float32, torch.bfloat16]), SEED)
 @settings(max_examples=40)
-def test_rows_change_places(order, kind, seed):
-    """As `Kept` moves them: each as far as it is filled, and nothing else is touched."""
+def test_rows_change_places(staying, kind, seed):
+    """As `Kept` moves them: each as far as it is filled, and nothing else is touched. Some stay, the others become
+    copies of those; where a row would be overwritten before it is copied, torch moves them."""
+    rows = sorted(staying)
+    order = [row if row in staying else rows[(seed + row) % len(rows)] for row in range(10)]
     moves = Moves(order, 10, torch.device("cpu"))
-    if moves.to is None:
-        return  # one is overwritten before it is copied: torch's way
+    assert moves.to is not None
     lengths = [1 + (seed + row) % 6 for row in range(10)]
     kept = numbers(11, 2, 7, 3, seed=seed).to(kind)[:, :, :6]
     expected = kept.clone()
