@@ -35,6 +35,9 @@ class CompiledBlock(Block):
     def __init__(self, plain: Block) -> None:
         self.__dict__.update(plain.__dict__)  # its parts are those of the plain one: none is made anew
         self.structure = _structure(plain)
+        own, attention = self.structure.own, _a(QuickAttention, plain.attention)
+        self.like = torch.empty(0, own.key_heads, own.dim, dtype=attention.numbers, device="cpu")
+        """What its keys are like."""
         parts = [part for part in plain.modules() if part is not plain]
         self.listeners = [hooks for part in parts for hooks in (part._forward_hooks, part._forward_pre_hooks)]
 
@@ -79,10 +82,7 @@ def run(
     for number, block in enumerate(blocks):
         mine, its = kept[number], kept_source[number]
         if mine is not None:
-            assert isinstance(block.attention, QuickAttention)
-            shape = block.structure.own.key_heads, block.structure.own.dim
-            like = x.new_empty(0, *shape, dtype=block.attention.numbers)
-            own[number] = _kept(mine, looking, mine.extend(looking.rows, like))
+            own[number] = _kept(mine, looking, mine.extend(looking.rows, block.like))
         if its is not None and block.cross_attention is not None:
             assert source is not None
             if its.empty:

@@ -13,6 +13,7 @@ from torch import nn
 
 from regard.engine.attention import QuickAttention, fits
 from regard.engine.block import compiled_block
+from regard.engine.embedding import compiled_embedding
 from regard.engine.matrix import Precision, matrix_of
 from regard.engine.memory import keep_freed
 from regard.engine.parts import CrossProjection, SelfProjection, quicker
@@ -20,6 +21,7 @@ from regard.engine.stack import compiled_stack
 from regard.native.library import available
 from regard.transformer.attention import MultiHeadAttention, Projection
 from regard.transformer.block import Block
+from regard.transformer.embedding import Embedding
 from regard.transformer.feedforward import Dense, Gated
 from regard.transformer.head import LanguageModel
 from regard.transformer.stack import Stack
@@ -87,7 +89,7 @@ def _numbers(precision: Precision) -> torch.dtype:
 
 
 def _replace_blocks(part: nn.Module, numbers: torch.dtype) -> None:
-    """Blocks whose parts are replaced, their attentions, and stacks of such blocks."""
+    """Blocks whose parts are replaced, their attentions, stacks of such blocks, and embeddings."""
     for name, child in part.named_children():
         if isinstance(child, Block):
             _replace_attentions(child, numbers)
@@ -95,6 +97,8 @@ def _replace_blocks(part: nn.Module, numbers: torch.dtype) -> None:
                 part.register_module(name, whole)
             continue
         _replace_blocks(child, numbers)
+        if type(child) is Embedding and (embedding := compiled_embedding(child)) is not None:
+            part.register_module(name, embedding)
         if type(child) is Stack and (stack := compiled_stack(child)) is not None:
             part.register_module(name, stack)
 

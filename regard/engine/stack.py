@@ -9,7 +9,7 @@ from torch import Tensor
 
 from regard.engine.block import CompiledBlock, run
 from regard.native.kernels import move
-from regard.native.structures import Lengths
+from regard.native.structures import lengths_of
 from regard.transformer.attention import Source
 from regard.transformer.cache import Cache, Kept, Memory, Moves
 from regard.transformer.mask import Everything, Mask
@@ -27,10 +27,9 @@ class CompiledKept(Kept):
             return
         assert self.key is not None
         assert self.value is not None
-        self.lengths = tuple(self.lengths[row] for row in moves.order)
-        lengths = Lengths(self.lengths)
+        self.lengths = moves.lengths(self.lengths)
         for kept in (self.key, self.value):
-            move(kept, moves.rows, moves.to, lengths)
+            move(kept, moves.rows, moves.to, lengths_of(moves.known, self.lengths))
 
 
 class CompiledStack(Stack):

@@ -14,11 +14,10 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import NamedTuple
 
 import torch
 
-from regard.generation.choice import best, whole
+from regard.generation.choice import continuations, whole
 from regard.generation.result import Hypothesis, hypothesis
 from regard.generation.row import Row
 from regard.generation.rules import apply, only_forbid
@@ -70,27 +69,16 @@ class Beam:
         ruled = apply(terms.rules, logits if plain else logits - sums, rows)
         # Enough candidates that `size` of them are alive even if every row could end in every way.
         count = max(2, 1 + terms.ends) * self.size
-        values, tokens = best(ruled, count)
-        if plain:
-            values = values - sums
-        before = torch.tensor([row.total for row in rows], dtype=values.dtype, device=values.device)
-        totals, scores = values + before[:, None], logits.gather(1, tokens) - sums
-        each = len(rows) // len(states) * values.shape[1]
-        winners, places = totals.view(-1, each).topk(min(count, each))
-        pick = [x.reshape(-1, each).gather(1, places).tolist() for x in (tokens, scores)]
-        parents = (places // values.shape[1]).tolist()
-        for state, *columns in zip(states, winners.tolist(), parents, *pick, strict=True):
+        before = torch.tensor([row.total for row in rows], dtype=sums.dtype, device=sums.device)
+        less = sums if plain else torch.zeros_like(sums)
+        found = continuations(ruled, less, before[:, None], logits, sums, len(states), count)
+        for state, *best in zip(states, *(part.tolist() for part in found), strict=True):
             assert isinstance(state, Beams)
-            state.advance(map(Candidate._make, zip(*columns, strict=True)), terms.stop)
+            state.advance(zip(*best, strict=True), terms.stop)
 
 
-class Candidate(NamedTuple):
-    """A row and a token to continue it with."""
-
-    total: float
-    parent: int
-    token: int
-    score: float
+Candidate = tuple[float, int, int, float]
+"""A continuation: what it comes to, the row that it continues, the token, and the token's log-probability."""
 
 
 class Beams:
@@ -119,13 +107,13 @@ class Beams:
     def advance(self, candidates: Iterable[Candidate], stop: Stop) -> None:
         """Continue with the best candidates that are alive; put aside those that end, if they are among the best."""
         size, live = self.search.size, list[tuple[int, Row]]()
-        for rank, found in enumerate(candidates):
-            if found.total == -math.inf or len(live) == size:
+        for rank, (total, parent, token, score) in enumerate(candidates):
+            if total == -math.inf or len(live) == size:
                 break
-            row = self.rows[found.parent].then(found.token, found.score, found.total)
+            row = self.rows[parent].then(token, score, total)
             reason = stop(row)
             if reason is None:
-                live.append((found.parent, row))
+                live.append((parent, row))
             elif rank < size:
                 self.aside.append(hypothesis(row, reason, self.scored(row.total, row.length)))
         self.aside.sort(key=lambda found: -found.score)

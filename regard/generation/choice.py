@@ -5,6 +5,8 @@ By the compiled parts where the machine has them, else by torch.
 
 from __future__ import annotations
 
+import math
+
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
@@ -20,7 +22,7 @@ CHUNK = 64
 def whole(logits: Logits) -> Float[Tensor, "rows 1"]:
     """log Σ exp: what log-probabilities are less than logits. Stops if it is no number."""
     found = kernels.log_sum(logits) if _compiled(logits) else logits.logsumexp(dim=1, keepdim=True)
-    if not bool(found.isfinite().all()):
+    if not all(map(math.isfinite, found[:, 0].tolist())):
         raise ValueError("the network gives no numbers (NaN): its weights are damaged, or overflow their type")
     return found
 
@@ -30,6 +32,29 @@ def best(scores: Logits, count: int) -> tuple[Float[Tensor, "rows best"], Int[Te
     if _compiled(scores):
         return kernels.best(scores, count)
     return top(scores, count)
+
+
+Each = Float[Tensor, "rows 1"]
+Continuations = tuple[
+    Float[Tensor, "texts best"], Int[Tensor, "texts best"], Int[Tensor, "texts best"], Float[Tensor, "texts best"]
+]
+
+
+def continuations(
+    ruled: Logits, less: Each, before: Each, logits: Logits, sums: Each, texts: int, count: int
+) -> Continuations:
+    """The best continuations of each text, of which each has as many rows, by what a row had before and the score of a
+    token there as the rules have it, less something.
+
+    The best first: what they come to, which row of the text they continue, the tokens, and their log-probabilities.
+    """
+    if _compiled(ruled):
+        return kernels.continuations(ruled, less, before, logits, sums, texts, count)
+    values, tokens = top(ruled, count)
+    totals, own = values - less + before, logits.gather(1, tokens) - sums
+    winners, at = totals.view(texts, -1).topk(min(count, totals.numel() // texts))
+    tokens, own = (part.view(texts, -1).gather(1, at) for part in (tokens, own))
+    return winners, at // values.shape[1], tokens, own
 
 
 def _compiled(scores: Logits) -> bool:

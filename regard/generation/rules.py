@@ -211,9 +211,11 @@ class EndAtLimit:
 
 def _forbid(logits: Logits, tokens: Sequence[Sequence[int]]) -> Logits:
     """Forbid each row its tokens."""
-    pairs = [(row, token) for row, forbidden in enumerate(tokens) for token in forbidden]
-    if not pairs:
+    if all(forbidden == tokens[0] for forbidden in tokens):
+        for token in tokens[0]:
+            logits[:, token] = -torch.inf
         return logits
+    pairs = [(row, token) for row, forbidden in enumerate(tokens) for token in forbidden]
     at = torch.tensor(pairs, device=logits.device).T
     return logits.index_put_((at[0], at[1]), logits.new_tensor(-torch.inf))
 

@@ -108,6 +108,26 @@ def gate(x: Float[Tensor, "rows twice"], activation: int) -> Vectors:
     return found
 
 
+def embed(
+    tokens: Int[Tensor, " tokens"],
+    table: Float[Tensor, "vocabulary dim"] | Int8[Tensor, "vocabulary dim"],
+    scales: Float[Tensor, " vocabulary"] | None,
+    by: float,
+    positions: Float[Tensor, "positions dim"] | None,
+    at: Int[Tensor, " tokens"],
+) -> Float[Tensor, "tokens dim"]:
+    """table[tokens] · by + positions[at], the table being numbers, or levels with their scales. Tables stand in order;
+    nobody but the caller looks whether there are such positions."""
+    tokens, at = tokens.contiguous(), at.contiguous()
+    vocabulary, dim = table.shape
+    found = floats(len(tokens), dim)
+    tables = tokens.data_ptr(), table.data_ptr(), pointer(scales), by, pointer(positions)
+    good = library().embed(len(tokens), dim, vocabulary, *tables, at.data_ptr(), found.data_ptr())
+    if good < len(tokens):
+        raise IndexError(f"token {int(tokens[good])} is not in a vocabulary of {vocabulary}")
+    return found
+
+
 def attend(
     query: Float[Tensor, "tokens heads dim"],
     key: Float[Tensor, "key_tokens key_heads dim"] | Float[Tensor, "lines key_heads room dim"],
@@ -202,3 +222,26 @@ def best(
     values, places = floats(rows, count), torch.empty(rows, count, dtype=torch.long, device="cpu")
     library().best(rows, size, scores.data_ptr(), count, values.data_ptr(), places.data_ptr())
     return values, places
+
+
+def continuations(
+    ruled: Float[Tensor, "rows size"],
+    less: Float[Tensor, "rows 1"],
+    before: Float[Tensor, "rows 1"],
+    scores: Float[Tensor, "rows size"],
+    whole_scores: Float[Tensor, "rows 1"],
+    texts: int,
+    count: int,
+) -> tuple[
+    Float[Tensor, "texts count"], Int[Tensor, "texts count"], Int[Tensor, "texts count"], Float[Tensor, "texts count"]
+]:
+    """The largest of all ruled - less + before of each text, of which each has as many rows: these, their rows among
+    those of the text, their places in the row, and scores - whole there."""
+    rows, size = ruled.shape
+    count = min(count, rows // texts * size)
+    totals, said = floats(2, texts, count)
+    parents, tokens = torch.empty(2, texts, count, dtype=torch.long, device="cpu")
+    given = [whole(part) for part in (ruled, less, before, scores, whole_scores)]
+    found = (part.data_ptr() for part in (totals, parents, tokens, said))
+    library().continuations(texts, rows // texts, size, *(part.data_ptr() for part in given), count, *found)
+    return totals, parents, tokens, said

@@ -13,12 +13,12 @@ from regard.native.build import NotBuiltError, build
 
 TYPES = {"p": ctypes.c_void_p, "l": ctypes.c_long, "i": ctypes.c_int, "f": ctypes.c_float, "d": ctypes.c_double}
 FUNCTIONS = {
-    "packed_size": "ll",
-    "panel_size": "",
+    "packed_size": "ll>",
+    "panel_size": ">",
     "pack": "llplp",
-    "together_size": "",
-    "added_size": "",
-    "packed_bytes_size": "ll",
+    "together_size": ">",
+    "added_size": ">",
+    "packed_bytes_size": "ll>",
     "pack_bytes": "llpp",
     "apply": "plplp",
     "attend": "p",
@@ -27,9 +27,11 @@ FUNCTIONS = {
     "move": "llpppplll",
     "add_and_normalise": "llpppp",
     "gate": "llpip",
+    "embed": "lllpppfppp>",
     "run_stack": "lppppp",
     "log_sum": "llpp",
     "best": "llplpp",
+    "continuations": "lllppppplpppp",
     "drop": "lppp",
     "add_dropped": "llpppp",
     "add_dropped_back": "llppp",
@@ -40,8 +42,8 @@ FUNCTIONS = {
     "attend_in_training": "p",
     "attend_back": "p",
 }
-"""The arguments of each: a pointer, a long, an int, a float, a double."""
-HALF = {"packed_half_size": "ll", "pack_half": "pllp", "multiply_half": "plllpppi"}
+"""The arguments of each: a pointer, a long, an int, a float, a double. Behind some: > (they return a long)."""
+HALF = {"packed_half_size": "ll>", "pack_half": "pllp", "multiply_half": "plllpppi"}
 """The same, of those that are there only if the CPU computes in bfloat16."""
 
 
@@ -63,8 +65,9 @@ def typed(library: ctypes.CDLL, names: Iterable[str] = FUNCTIONS) -> ctypes.CDLL
     """A library whose functions know what they take and return."""
     for name in (*names, *(name for name in HALF if hasattr(library, name))):
         function = getattr(library, name)
-        function.argtypes = [TYPES[letter] for letter in {**FUNCTIONS, **HALF}[name]]
-        function.restype = ctypes.c_long if name.endswith("_size") else None
+        taken, returned, _ = {**FUNCTIONS, **HALF}[name].partition(">")
+        function.argtypes = [TYPES[letter] for letter in taken]
+        function.restype = ctypes.c_long if returned else None
     return library
 
 

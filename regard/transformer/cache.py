@@ -10,6 +10,7 @@ for each layer a rectangle with one line for each row of the batch, filled from 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from jaxtyping import Float, Int
@@ -33,6 +34,15 @@ class Moves:
         """The rows that are copied,"""
         self.to = torch.tensor(moved, dtype=torch.long, device=device) if in_place else None
         """and the places that they are copied to; None: all are."""
+        self.known: dict[object, Any] = {}
+        """What all layers ask for, worked out once."""
+
+    def lengths(self, before: tuple[int, ...]) -> tuple[int, ...]:
+        """The lengths of the rows that are kept."""
+        if before not in self.known:
+            self.known[before] = tuple(before[row] for row in self.order)
+        found: tuple[int, ...] = self.known[before]
+        return found
 
 
 class Kept:
@@ -74,8 +84,10 @@ class Kept:
         before = self.lengths or (0,) * rows.batch
         if len(before) != rows.batch:
             raise ValueError(f"the cache holds {len(before)} rows, but the batch has {rows.batch}")
-        self.lengths = tuple(old + new for old, new in zip(before, rows.lengths, strict=True))
-        self.key, self.value = (_roomy(kept, like, rows.batch, self.longest) for kept in (self.key, self.value))
+        self.lengths = rows.behind(before)
+        longest = self.longest
+        if self.key is None or self.key.shape[2] < longest:
+            self.key, self.value = (_roomy(kept, like, rows.batch, longest) for kept in (self.key, self.value))
         return before
 
     def view(self, rows: slice) -> tuple[Tensor, Tensor, int]:
@@ -102,7 +114,7 @@ class Kept:
         """Keep some rows, in some order."""
         assert self.key is not None
         assert self.value is not None
-        self.lengths = tuple(self.lengths[row] for row in moves.order)
+        self.lengths = moves.lengths(self.lengths)
         if moves.to is None:
             self.key, self.value = self.key[moves.rows], self.value[moves.rows]
         elif len(moves.to):
@@ -131,12 +143,10 @@ class Kept:
 
 
 def _roomy(kept: Tensor | None, new: Tensor, rows: int, needed: int) -> Tensor:
-    """What is kept, with so many places. Where it has to grow, it gets more, and loses the lines of rows that left."""
+    """What is kept, with more than so many places, without the lines of rows that left."""
     if kept is None:
         return new.new_zeros(rows, new.shape[1], needed, new.shape[2])
-    if kept.shape[2] < needed:
-        return _with_room(kept[:rows], rows, max(needed, kept.shape[2] + kept.shape[2] // 2 + 16))
-    return kept
+    return _with_room(kept[:rows], rows, max(needed, kept.shape[2] + kept.shape[2] // 2 + 16))
 
 
 def _fill(kept: Tensor, new: Tensor, rows: Rows, before: tuple[int, ...], longest: int) -> None:

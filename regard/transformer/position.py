@@ -50,13 +50,17 @@ class Computed(nn.Module):
         if rows.end > KNOWN:
             here = rows.positions - rows.begin
             return tuple(table.to(rows.device, dtype)[here] for table in self.tables(rows.begin, rows.end))
-        known = self._known.get((dtype, rows.device))
-        if known is None or len(known[0]) < rows.end:
+        return tuple(table[rows.positions] for table in self.known(rows.end, dtype, rows.device))
+
+    def known(self, end: int, dtype: torch.dtype, device: torch.device) -> Tables:
+        """The numbers of all positions from 0 on, up to `end` at least."""
+        known = self._known.get((dtype, device))
+        if known is None or len(known[0]) < end:
             with torch.inference_mode(False):
-                enough = max(256, 1 << (rows.end - 1).bit_length())
-                known = tuple(table.to(rows.device, dtype) for table in self.tables(0, enough))
-            self._known[dtype, rows.device] = known
-        return tuple(table[rows.positions] for table in known)
+                enough = max(256, 1 << (end - 1).bit_length())
+                known = tuple(table.to(device, dtype) for table in self.tables(0, enough))
+            self._known[dtype, device] = known
+        return known
 
 
 class Sinusoidal(Computed):

@@ -19,6 +19,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate
+from operator import add
+from typing import Any
 
 import torch
 from jaxtyping import Bool, Int, Shaped
@@ -97,6 +99,8 @@ class Rows:
     @cached_property
     def positions(self) -> Int[Tensor, " tokens"]:
         """The position of each token in its row."""
+        if self.tokens == self.batch:
+            return torch.tensor(self.starts, device=self.device)
         return self.columns + (self.starts[0] if self.aligned else self._repeat(self.starts))
 
     @cached_property
@@ -134,16 +138,25 @@ class Rows:
             starts, line = self.starts[group.rows], self.places(group.length)
             together = len(set(starts)) == 1
             self._known[key] = line + (starts[0] if together else torch.tensor(starts, device=self.device)[:, None])
-        return self._known[key]
+        found: Tensor = self._known[key]
+        return found
 
     def places(self, count: int) -> Int[Tensor, "1 count"]:
         """0, 1, 2, …: so many places of a row."""
         if count not in self._known:
             self._known[count] = torch.arange(count, device=self.device)[None]
-        return self._known[count]
+        found: Tensor = self._known[count]
+        return found
+
+    def behind(self, others: tuple[int, ...]) -> tuple[int, ...]:
+        """How long rows of these lengths get when the tokens of these rows are put behind them."""
+        if others not in self._known:
+            self._known[others] = tuple(map(add, others, self.lengths))
+        found: tuple[int, ...] = self._known[others]
+        return found
 
     @cached_property
-    def _known(self) -> dict[object, Tensor]:
+    def _known(self) -> dict[object, Any]:
         """What all blocks of a stack ask for is worked out once."""
         return {}
 

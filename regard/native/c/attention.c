@@ -4,6 +4,7 @@
    row begin, and how far it is from one place to the next, is given. They are float32 or, if `half`, the upper sixteen
    bits of it (bfloat16). The last query of a row sees all keys of its row; if `causal`, each one before it sees one less. */
 #include "parts.h"
+#include "sixteen.h"
 
 #define FEW 12       /* below so many queries it does not pay to turn the keys round */
 #define AT_ONCE 4    /* queries that meet a key or a value when it is fetched */
@@ -34,20 +35,32 @@ INLINE vec load_kept(const int half, const char *x, long count) {
     return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(upper), 16));
 }
 
-/* The score of a query with some keys: products, and sums across the registers. */
+/* The same for sixteen numbers. */
+INLINE Floats load_sixteen(const int half, const char *x, long count) {
+    if (!half) return count >= COLUMNS ? load_floats((const float *)x) : load_some((const float *)x, count);
+    uint16_t upper[COLUMNS] = {0};
+    if (count < COLUMNS) memcpy(upper, x, count * 2);
+    return widened(count < COLUMNS ? upper : (const uint16_t *)x);
+}
+
+/* The score of a query with some keys: products, and sums across the registers. There is room for four scores. */
 INLINE void score_few(const int half, const int keys, const Attention *a, const float *query, const char *key,
                       float *scores) {
-    vec sum[AT_ONCE];
-#pragma GCC unroll 4
-    for (int j = 0; j < keys; j++) sum[j] = _mm256_setzero_ps();
-    for (long d = 0; d < a->dim; d += WIDE) {
-        vec x = load(query + d, a->dim - d);
+    Floats sum[AT_ONCE] = {no_floats(), no_floats(), no_floats(), no_floats()};
+    long d = 0;
+    for (; d + COLUMNS <= a->dim; d += COLUMNS) {
+        Floats x = load_floats(query + d);
 #pragma GCC unroll 4
         for (int j = 0; j < keys; j++)
-            sum[j] = _mm256_fmadd_ps(x, load_kept(half, further(half, key, j * a->key_stride + d), a->dim - d), sum[j]);
+            sum[j] = add_times(sum[j], x, load_sixteen(half, further(half, key, j * a->key_stride + d), COLUMNS));
     }
+    if (d < a->dim) {
+        Floats x = load_some(query + d, a->dim - d);
 #pragma GCC unroll 4
-    for (int j = 0; j < keys; j++) scores[j] = sum_of(sum[j]) * a->scale;
+        for (int j = 0; j < keys; j++)
+            sum[j] = add_times(sum[j], x, load_sixteen(half, further(half, key, j * a->key_stride + d), a->dim - d));
+    }
+    _mm_storeu_ps(scores, _mm_mul_ps(four_sums(sum), _mm_set1_ps(a->scale)));
 }
 
 INLINE void scores_of_few(const int half, const Attention *a, const float *query, const char *key, long keys,
@@ -120,37 +133,34 @@ static void soften(float *scores, long keys, long room, const float *bias) {
         _mm256_storeu_ps(scores + j, j < keys ? _mm256_mul_ps(_mm256_loadu_ps(scores + j), whole) : _mm256_setzero_ps());
 }
 
-/* Two registers of the mean of the values, for some queries at once; `count` numbers of them are there. */
-INLINE void mean_part(const int half, const int queries, const int full, const Attention *a, const float *weights,
+/* So many times sixteen numbers of the mean of the values, for some queries at once; `count`, where they are fewer. */
+INLINE void mean_part(const int half, const int queries, const int sixteens, const Attention *a, const float *weights,
                       long room, const char *value, long keys, float *answer, long count) {
-    vec left[AT_ONCE], right[AT_ONCE];
+    Floats sum[AT_ONCE] = {no_floats(), no_floats(), no_floats(), no_floats()};
+    for (long j = 0; j < keys; j++, value = further(half, value, a->key_stride))
 #pragma GCC unroll 4
-    for (int q = 0; q < queries; q++) left[q] = right[q] = _mm256_setzero_ps();
-    for (long j = 0; j < keys; j++, value = further(half, value, a->key_stride)) {
-        const char *next = further(half, value, WIDE);
-        vec v0 = load_kept(half, value, full ? WIDE : count);
-        vec v1 = full || count > WIDE ? load_kept(half, next, full ? WIDE : count - WIDE) : v0;
+        for (int n = 0; n < sixteens; n++) {
+            Floats v = load_sixteen(half, further(half, value, n * COLUMNS), count);
 #pragma GCC unroll 4
-        for (int q = 0; q < queries; q++) {
-            vec w = _mm256_broadcast_ss(weights + q * room + j);
-            left[q] = _mm256_fmadd_ps(w, v0, left[q]);
-            right[q] = _mm256_fmadd_ps(w, v1, right[q]);
+            for (int q = 0; q < queries; q++)
+                sum[q * sixteens + n] = add_product(sum[q * sixteens + n], all_floats(weights[q * room + j]), v);
         }
-    }
 #pragma GCC unroll 4
-    for (int q = 0; q < queries; q++) {
-        float *to = answer + q * a->heads * a->dim;
-        store(to, left[q], count);
-        if (count > WIDE) store(to + WIDE, right[q], count - WIDE);
-    }
+    for (int q = 0; q < queries; q++)
+#pragma GCC unroll 4
+        for (int n = 0; n < sixteens; n++)
+            store_some(answer + q * a->heads * a->dim + n * COLUMNS, sum[q * sixteens + n], count);
 }
 
 INLINE void mean(const int half, const int queries, const Attention *a, const float *weights, long room,
                  const char *value, long keys, float *answer) {
+    const int sixteens = AT_ONCE / queries; /* as many sums as there are registers for, so that none waits for another */
     long d = 0;
-    for (; d + 2 * WIDE <= a->dim; d += 2 * WIDE)
-        mean_part(half, queries, 1, a, weights, room, further(half, value, d), keys, answer + d, 2 * WIDE);
-    if (d < a->dim) mean_part(half, queries, 0, a, weights, room, further(half, value, d), keys, answer + d, a->dim - d);
+    for (; d + sixteens * COLUMNS <= a->dim; d += sixteens * COLUMNS)
+        mean_part(half, queries, sixteens, a, weights, room, further(half, value, d), keys, answer + d, COLUMNS);
+    for (; d + COLUMNS <= a->dim; d += COLUMNS)
+        mean_part(half, queries, 1, a, weights, room, further(half, value, d), keys, answer + d, COLUMNS);
+    if (d < a->dim) mean_part(half, queries, 1, a, weights, room, further(half, value, d), keys, answer + d, a->dim - d);
 }
 
 /* Ask for vectors of a head before they are needed: they stand apart, and nothing else foresees where. */

@@ -123,22 +123,25 @@ INLINE void turn_block(vec x[WIDE]) {
 }
 
 /* e^x to the last digit or the one before. x = n·ln 2 + r; e^r by its Taylor series up to r^7, n by the exponent's bits.
-   What is below about e^-87, near the smallest normal number, becomes 0. */
+   What is below about e^-87, near the smallest normal number, becomes 0; what is no number stays none. */
+#define SERIES(number, times_add, r)                                        \
+    times_add(times_add(times_add(times_add(times_add(times_add(times_add( \
+        number(1.98412698e-4f), r, number(1.38888889e-3f)), r, number(8.33333333e-3f)), r, number(4.16666667e-2f)), r, \
+        number(1.66666667e-1f)), r, number(0.5f)), r, number(1.0f)), r, number(1.0f))
+#define NEAREST (_MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC)
+#define LEAST -87.3365447f
+#define MOST 88.7228317f
+#define PER_TWO 1.44269504f   /* 1 / ln 2, and ln 2 in two parts, the first with few digits */
+#define TWO 0.693359375f
+#define TWO_REST -2.12194440e-4f
+
 INLINE vec exponential(vec x) {
-    const vec low = _mm256_set1_ps(-87.3365447f), high = _mm256_set1_ps(88.7228317f);
-    vec tiny = _mm256_cmp_ps(x, low, _CMP_LT_OQ);
-    x = _mm256_min_ps(high, _mm256_max_ps(low, x)); /* in this order, what is no number stays none */
-    vec n = _mm256_round_ps(_mm256_mul_ps(x, _mm256_set1_ps(1.44269504f)), _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
-    vec r = _mm256_fnmadd_ps(n, _mm256_set1_ps(0.693359375f), x); /* ln 2 in two parts, the first with few digits */
-    r = _mm256_fnmadd_ps(n, _mm256_set1_ps(-2.12194440e-4f), r);
-    vec y = _mm256_set1_ps(1.98412698e-4f);
-    y = _mm256_fmadd_ps(y, r, _mm256_set1_ps(1.38888889e-3f));
-    y = _mm256_fmadd_ps(y, r, _mm256_set1_ps(8.33333333e-3f));
-    y = _mm256_fmadd_ps(y, r, _mm256_set1_ps(4.16666667e-2f));
-    y = _mm256_fmadd_ps(y, r, _mm256_set1_ps(1.66666667e-1f));
-    y = _mm256_fmadd_ps(y, r, _mm256_set1_ps(0.5f));
-    y = _mm256_fmadd_ps(y, r, _mm256_set1_ps(1.0f));
-    y = _mm256_fmadd_ps(y, r, _mm256_set1_ps(1.0f));
+    vec tiny = _mm256_cmp_ps(x, _mm256_set1_ps(LEAST), _CMP_LT_OQ);
+    x = _mm256_min_ps(_mm256_set1_ps(MOST), _mm256_max_ps(_mm256_set1_ps(LEAST), x)); /* in this order, for NaN */
+    vec n = _mm256_round_ps(_mm256_mul_ps(x, _mm256_set1_ps(PER_TWO)), NEAREST);
+    vec r = _mm256_fnmadd_ps(n, _mm256_set1_ps(TWO), x);
+    r = _mm256_fnmadd_ps(n, _mm256_set1_ps(TWO_REST), r);
+    vec y = SERIES(_mm256_set1_ps, _mm256_fmadd_ps, r);
     __m256i power = _mm256_slli_epi32(_mm256_add_epi32(_mm256_cvtps_epi32(n), _mm256_set1_epi32(126)), 23);
     y = _mm256_mul_ps(_mm256_add_ps(y, y), _mm256_castsi256_ps(power)); /* 2·2^(n-1): 2^128 has no bits */
     return _mm256_andnot_ps(tiny, y);

@@ -45,3 +45,18 @@ PUBLIC void gate(long rows, long dim, const float *x, int activation, float *to)
             store(to + row * dim + d, _mm256_mul_ps(open, load(x + (2 * row + 1) * dim + d, dim - d)), dim - d);
         }
 }
+
+/* The vectors of tokens: lines of a table of numbers or, if there are `scales`, of levels, times `by`, and what is said of
+   their positions, if anything is. Returns how many of them are in the table, up to the first that is not. */
+PUBLIC long embed(long count, long dim, long vocabulary, const long *tokens, const void *table, const float *scales,
+                  float by, const float *positions, const long *at, float *to) {
+    for (long n = 0; n < count; n++, to += dim) {
+        if (tokens[n] < 0 || tokens[n] >= vocabulary) return n;
+        const int8_t *levels = (const int8_t *)table + tokens[n] * dim;
+        const float *line = (const float *)table + tokens[n] * dim, *position = positions ? positions + at[n] * dim : NULL;
+        float level = scales ? scales[tokens[n]] : 0;
+        for (long d = 0; d < dim; d++) to[d] = (scales ? (float)levels[d] * level : line[d]) * by;
+        for (long d = 0; position && d < dim; d++) to[d] += position[d];
+    }
+    return count;
+}

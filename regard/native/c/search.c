@@ -1,5 +1,5 @@
 /* What a search asks of the scores of a vocabulary. */
-#include "common.h"
+#include "sixteen.h"
 
 #define STRETCH 4096 /* scores that are looked at twice while they are in the first cache */
 
@@ -11,16 +11,15 @@ PUBLIC void log_sum(long rows, long size, const float *scores, float *to) {
         float top = -INFINITY, whole = 0;
         for (long begin = 0; begin < size && !(top == INFINITY); begin += STRETCH) {
             long end = at_most(size, begin + STRETCH), j;
-            vec most = _mm256_set1_ps(top), sum = _mm256_setzero_ps();
-            for (j = begin; j + WIDE <= end; j += WIDE) most = _mm256_max_ps(most, _mm256_loadu_ps(s + j));
+            Floats most = numbers(-INFINITY), sum = no_floats();
+            for (j = begin; j + COLUMNS <= end; j += COLUMNS) most = larger(most, load_floats(s + j));
             float before = top;
-            top = most_of(most);
+            top = fmaxf(top, largest_of(most));
             for (; j < end; j++) top = fmaxf(top, s[j]);
             if (isinf(top)) continue; /* nothing is possible yet, or something is infinite */
-            vec by = _mm256_set1_ps(top);
-            for (j = begin; j + WIDE <= end; j += WIDE)
-                sum = _mm256_add_ps(sum, exponential(_mm256_sub_ps(_mm256_loadu_ps(s + j), by)));
-            whole = whole * expf(before - top) + sum_of(sum);
+            Floats off = numbers(-top);
+            for (j = begin; j + COLUMNS <= end; j += COLUMNS) sum = plus(sum, exponentials(plus(load_floats(s + j), off)));
+            whole = whole * expf(before - top) + sum_of_all(sum);
             for (; j < end; j++) whole += expf(s[j] - top);
         }
         to[row] = isinf(top) ? top : top + logf(whole);
@@ -34,25 +33,51 @@ static void insert(float score, long at, long count, float *values, long *places
     values[i] = score, places[i] = at;
 }
 
-/* The `count` best of each row, the best first, and where they stand. */
+/* The `count` best of a row, the best first, and where they stand. */
+static void best_of_row(long size, const float *s, long count, float *values, long *places) {
+    long j = 0;
+    for (; j < count; j++) {
+        values[j] = -INFINITY, places[j] = j;
+        insert(s[j], j, j + 1, values, places);
+    }
+    for (; j + 4 * WIDE <= size; j += 4 * WIDE) { /* most stretches have nothing that is better than the last */
+        vec most = _mm256_max_ps(_mm256_max_ps(_mm256_loadu_ps(s + j), _mm256_loadu_ps(s + j + 8)),
+                                 _mm256_max_ps(_mm256_loadu_ps(s + j + 16), _mm256_loadu_ps(s + j + 24)));
+        if (!_mm256_movemask_ps(_mm256_cmp_ps(most, _mm256_set1_ps(values[count - 1]), _CMP_GT_OQ))) continue;
+        for (long i = j; i < j + 4 * WIDE; i++)
+            if (s[i] > values[count - 1]) insert(s[i], i, count, values, places);
+    }
+    for (; j < size; j++)
+        if (s[j] > values[count - 1]) insert(s[j], j, count, values, places);
+}
+
 PUBLIC void best(long rows, long size, const float *scores, long count, float *values, long *places) {
 #pragma omp parallel for num_threads(threads_for(1.0 * rows * size))
-    for (long row = 0; row < rows; row++) {
-        const float *s = scores + row * size;
-        float *v = values + row * count;
-        long *p = places + row * count, j = 0;
-        for (; j < count; j++) {
-            v[j] = -INFINITY, p[j] = j;
-            insert(s[j], j, j + 1, v, p);
+    for (long row = 0; row < rows; row++)
+        best_of_row(size, scores + row * size, count, values + row * count, places + row * count);
+}
+
+/* The `count` best continuations of each text, the best first: what one of its `each` rows had `before`, and the score of
+   one of `size` tokens there as the rules have it, less `less`. Of all that are, `count` are there at least. */
+PUBLIC void continuations(long texts, long each, long size, const float *ruled, const float *less, const float *before,
+                          const float *scores, const float *whole, long count, float *totals, long *parents, long *tokens,
+                          float *said) {
+#pragma omp parallel for num_threads(threads_for(1.0 * texts * each * size))
+    for (long text = 0; text < texts; text++) {
+        long some = at_most(count, size), places[some], order[count], found = 0, first_row = text * each;
+        float values[some], *t = totals + text * count;
+        for (long row = 0; row < each; row++) {
+            best_of_row(size, ruled + (first_row + row) * size, some, values, places);
+            for (long i = 0; i < some; i++) {
+                float total = values[i] - less[first_row + row] + before[first_row + row];
+                if (found == count && !(total > t[count - 1])) break;
+                if (found < count) t[found++] = -INFINITY;
+                insert(total, row * size + places[i], found, t, order);
+            }
         }
-        for (; j + 4 * WIDE <= size; j += 4 * WIDE) { /* most stretches have nothing that is better than the last */
-            vec most = _mm256_max_ps(_mm256_max_ps(_mm256_loadu_ps(s + j), _mm256_loadu_ps(s + j + 8)),
-                                     _mm256_max_ps(_mm256_loadu_ps(s + j + 16), _mm256_loadu_ps(s + j + 24)));
-            if (!_mm256_movemask_ps(_mm256_cmp_ps(most, _mm256_set1_ps(v[count - 1]), _CMP_GT_OQ))) continue;
-            for (long i = j; i < j + 4 * WIDE; i++)
-                if (s[i] > v[count - 1]) insert(s[i], i, count, v, p);
+        for (long i = 0, at = text * count; i < count; i++, at++) {
+            parents[at] = order[i] / size, tokens[at] = order[i] % size;
+            said[at] = scores[first_row * size + order[i]] - whole[first_row + parents[at]];
         }
-        for (; j < size; j++)
-            if (s[j] > v[count - 1]) insert(s[j], j, count, v, p);
     }
 }

@@ -28,10 +28,30 @@ INLINE __mmask16 some(long count) { return count >= 16 ? 0xffff : count <= 0 ? 0
 INLINE Floats load_some(const float *x, long count) { return _mm512_maskz_loadu_ps(some(count), x); }
 INLINE void store_some(float *to, Floats x, long count) { _mm512_mask_storeu_ps(to, some(count), x); }
 INLINE Floats all_floats(float x) { return _mm512_set1_ps(x); }
+INLINE Floats numbers(float x) { return _mm512_set1_ps(x); }
 INLINE Floats add_product(Floats sum, Floats x, Floats b) { return _mm512_fmadd_ps(x, b, sum); }
+INLINE Floats add_times(Floats sum, Floats a, Floats b) { return _mm512_fmadd_ps(a, b, sum); }
 INLINE Floats plus(Floats a, Floats b) { return _mm512_add_ps(a, b); }
 INLINE Floats times(Floats a, Floats b) { return _mm512_mul_ps(a, b); }
 INLINE Floats scaled(Floats x, float by) { return _mm512_mul_ps(x, _mm512_set1_ps(by)); }
+INLINE Floats larger(Floats a, Floats b) { return _mm512_max_ps(a, b); }
+INLINE float largest_of(Floats x) { return _mm512_reduce_max_ps(x); }
+INLINE float sum_of_all(Floats x) { return _mm512_reduce_add_ps(x); }
+INLINE Floats widened(const uint16_t *upper) { /* numbers of which the upper sixteen bits are given (bfloat16) */
+    return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)upper)), 16));
+}
+INLINE vec folded(Floats x) { /* the first eight and the last, added */
+    __m256 last = _mm256_castpd_ps(_mm512_extractf64x4_pd(_mm512_castps_pd(x), 1));
+    return _mm256_add_ps(_mm512_castps512_ps256(x), last);
+}
+INLINE Floats exponentials(Floats x) {
+    __mmask16 there = _mm512_cmp_ps_mask(x, _mm512_set1_ps(LEAST), _CMP_NLT_UQ);
+    x = _mm512_min_ps(_mm512_set1_ps(MOST), x);
+    Floats n = _mm512_roundscale_ps(_mm512_mul_ps(x, _mm512_set1_ps(PER_TWO)), NEAREST);
+    Floats r = _mm512_fnmadd_ps(n, _mm512_set1_ps(TWO), x);
+    r = _mm512_fnmadd_ps(n, _mm512_set1_ps(TWO_REST), r);
+    return _mm512_maskz_scalef_ps(there, SERIES(_mm512_set1_ps, _mm512_fmadd_ps, r), n);
+}
 
 /* VNNI multiplies bytes without a sign by bytes with one: the matrix is packed with 128 added to each of its levels, and
    128 times the levels of the vector come off in the end. */
@@ -70,12 +90,26 @@ INLINE void store_some(float *to, Floats x, long count) {
     if (count > WIDE) store(to + WIDE, x.right, count - WIDE);
 }
 INLINE vec all_floats(float x) { return _mm256_set1_ps(x); }
+INLINE Floats numbers(float x) { return (Floats){_mm256_set1_ps(x), _mm256_set1_ps(x)}; }
 INLINE Floats add_product(Floats sum, vec x, Floats b) {
     return (Floats){_mm256_fmadd_ps(x, b.left, sum.left), _mm256_fmadd_ps(x, b.right, sum.right)};
+}
+INLINE Floats add_times(Floats sum, Floats a, Floats b) {
+    return (Floats){_mm256_fmadd_ps(a.left, b.left, sum.left), _mm256_fmadd_ps(a.right, b.right, sum.right)};
 }
 INLINE Floats plus(Floats a, Floats b) { return (Floats){_mm256_add_ps(a.left, b.left), _mm256_add_ps(a.right, b.right)}; }
 INLINE Floats times(Floats a, Floats b) { return (Floats){_mm256_mul_ps(a.left, b.left), _mm256_mul_ps(a.right, b.right)}; }
 INLINE Floats scaled(Floats x, float by) { return times(x, (Floats){_mm256_set1_ps(by), _mm256_set1_ps(by)}); }
+
+INLINE Floats larger(Floats a, Floats b) { return (Floats){_mm256_max_ps(a.left, b.left), _mm256_max_ps(a.right, b.right)}; }
+INLINE float largest_of(Floats x) { return most_of(_mm256_max_ps(x.left, x.right)); }
+INLINE float sum_of_all(Floats x) { return sum_of(_mm256_add_ps(x.left, x.right)); }
+INLINE vec widened_eight(const uint16_t *upper) {
+    return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *)upper)), 16));
+}
+INLINE Floats widened(const uint16_t *upper) { return (Floats){widened_eight(upper), widened_eight(upper + WIDE)}; }
+INLINE vec folded(Floats x) { return _mm256_add_ps(x.left, x.right); }
+INLINE Floats exponentials(Floats x) { return (Floats){exponential(x.left), exponential(x.right)}; }
 
 INLINE Sums no_sums(void) { return (Sums){_mm256_setzero_si256(), _mm256_setzero_si256()}; }
 INLINE Levels load_levels(const int8_t *x) {
@@ -98,6 +132,13 @@ INLINE Floats floats_of(Sums x, int32_t levels) {
 }
 
 #endif
+
+/* What each of four adds up to. */
+INLINE __m128 four_sums(const Floats x[4]) {
+    vec pairs = _mm256_hadd_ps(folded(x[0]), folded(x[1])), others = _mm256_hadd_ps(folded(x[2]), folded(x[3]));
+    vec fours = _mm256_hadd_ps(pairs, others);
+    return _mm_add_ps(_mm256_castps256_ps128(fours), _mm256_extractf128_ps(fours, 1));
+}
 
 INLINE void activate_all(const int activation, long rows, long columns, float *c, long stride) {
     for (long r = 0; r < rows; r++, c += stride) {

@@ -52,6 +52,24 @@ def test_more_tokens_than_are_taken_at_a_time(precision):
         torch.testing.assert_close(together, plain.encode(tokens, rows=Rows.of(lengths)).hidden, rtol=0, atol=1e-5)
 
 
+@pytest.mark.parametrize("precision", list(Precision))
+@pytest.mark.parametrize("token", [-1, 50])
+def test_a_token_that_the_network_does_not_know_is_an_error(token, precision):
+    quick = prepare(single("learned"), precision)
+    with pytest.raises(IndexError, match=rf"token {token} is not in a vocabulary of \d+"):
+        quick(torch.tensor([1, 2, token]), rows=Rows.of([3]))
+
+
+@torch.inference_mode()
+def test_who_listens_to_a_table_hears_of_it():
+    quick, heard = prepare(single("learned")), []
+    tokens, rows = torch.tensor([1, 2, 3]), Rows.of([3])
+    before = quick(tokens, rows=rows).logits
+    quick.embedding.tokens.register_forward_hook(lambda part, given, found: heard.append(found))
+    torch.testing.assert_close(quick(tokens, rows=rows).logits, before)
+    assert len(heard) == 1
+
+
 def test_what_is_not_replaced_is_shared():
     plain = single("learned")
     quick = prepare(plain)

@@ -45,6 +45,41 @@ static inline __m256i emulated_four(__m256i a, __m256i b) {
 static inline Wide emulated_dpbusd_epi32(Wide sum, Wide a, Wide b) {
     return BOTH(whole, _mm256_add_epi32(sum.whole[h], emulated_four(a.whole[h], b.whole[h])));
 }
+static inline Wide emulated_fnmadd_ps(Wide a, Wide b, Wide c) {
+    return BOTH(floats, _mm256_fnmadd_ps(a.floats[h], b.floats[h], c.floats[h]));
+}
+static inline Wide emulated_max_ps(Wide a, Wide b) { return BOTH(floats, _mm256_max_ps(a.floats[h], b.floats[h])); }
+static inline Wide emulated_min_ps(Wide a, Wide b) { return BOTH(floats, _mm256_min_ps(a.floats[h], b.floats[h])); }
+static inline Wide emulated_slli_epi32(Wide x, int by) { return BOTH(whole, _mm256_slli_epi32(x.whole[h], by)); }
+static inline float emulated_reduce(Wide x, int most) {
+    float lanes[16], found;
+    for (int h = 0; h < 2; h++) _mm256_storeu_ps(lanes + 8 * h, x.floats[h]);
+    found = lanes[0];
+    for (int n = 1; n < 16; n++) found = !most ? found + lanes[n] : found > lanes[n] ? found : lanes[n];
+    return found;
+}
+/* y·2^n, and 0 in lanes that the mask does not name. */
+static inline Wide emulated_maskz_scalef_ps(uint32_t mask, Wide y, Wide n) {
+    float numbers[16], powers[16];
+    for (int h = 0; h < 2; h++) _mm256_storeu_ps(numbers + 8 * h, y.floats[h]), _mm256_storeu_ps(powers + 8 * h, n.floats[h]);
+    for (int i = 0; i < 16; i++) numbers[i] = mask >> i & 1 ? numbers[i] * __builtin_exp2f(powers[i]) : 0;
+    return BOTH(floats, _mm256_loadu_ps(numbers + 8 * h));
+}
+#define emulated_cmp(x, y, how, h) ((uint32_t)_mm256_movemask_ps(_mm256_cmp_ps((x).floats[h], (y).floats[h], how)))
+#define _mm512_cmp_ps_mask(x, y, how) ({ Wide l = x, r = y; emulated_cmp(l, r, how, 0) | emulated_cmp(l, r, how, 1) << 8; })
+#define _mm512_roundscale_ps(x, how) ({ Wide given = x; BOTH(floats, _mm256_round_ps(given.floats[h], how)); })
+#define _mm512_maskz_scalef_ps emulated_maskz_scalef_ps
+#define _mm512_fnmadd_ps emulated_fnmadd_ps
+#define _mm512_max_ps emulated_max_ps
+#define _mm512_min_ps emulated_min_ps
+#define _mm512_reduce_max_ps(x) emulated_reduce(x, 1)
+#define _mm512_reduce_add_ps(x) emulated_reduce(x, 0)
+#define _mm512_slli_epi32 emulated_slli_epi32
+#define _mm512_cvtepu16_epi32(x) BOTH(whole, _mm256_cvtepu16_epi32(_mm256_extracti128_si256(x, h)))
+#define _mm512_castsi512_ps(x) (x)
+#define _mm512_castps_pd(x) (x)
+#define _mm512_extractf64x4_pd(x, h) _mm256_castps_pd((x).floats[h])
+#define _mm512_castps512_ps256(x) ((x).floats[0])
 #define _mm512_sub_epi32 emulated_sub_epi32
 #define _mm512_dpbusd_epi32 emulated_dpbusd_epi32
 #define _mm512_loadu_si512(x) BOTH(whole, _mm256_loadu_si256((const __m256i *)(x) + h))

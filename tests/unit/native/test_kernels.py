@@ -274,3 +274,19 @@ def test_a_sum_with_what_is_no_number_is_none(strange):
 
 def test_nothing_possible_adds_up_to_nothing():
     assert kernels.log_sum(torch.full((1, 20), -math.inf)).tolist() == [[-math.inf]]
+
+
+@given(texts=st.integers(1, 4), each=st.integers(1, 4), size=st.integers(1, 90), seed=SEED, count=st.integers(1, 12))
+@settings(max_examples=60)
+def test_continuations_are_the_best_of_all_rows_of_a_text(texts, each, size, seed, count):
+    ruled, scores = numbers(2, texts * each, size, seed=seed)
+    less, before, sums = numbers(3, texts * each, 1, seed=seed + 1)
+    ruled[0, seed % size] = -math.inf
+    totals, parents, tokens, said = kernels.continuations(ruled, less, before, scores, sums, texts, count)
+    every = ruled - less + before
+    assert torch.equal(totals, every.view(texts, -1).topk(min(count, each * size)).values)
+    rows = parents + each * torch.arange(texts)[:, None]
+    assert torch.equal(totals, every[rows, tokens])
+    assert torch.equal(said, (scores - sums)[rows, tokens])
+    for text in (rows * size + tokens).tolist():
+        assert len(set(text)) == len(text)

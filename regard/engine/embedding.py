@@ -1,0 +1,55 @@
+"""An embedding in one call of the compiled parts."""
+
+from __future__ import annotations
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from regard.engine.parts import RoundedTokens
+from regard.native import kernels
+from regard.transformer.embedding import Embedding, Given, Tokens
+from regard.transformer.position import KNOWN, Learned, Sinusoidal
+from regard.transformer.rows import Rows
+
+
+class CompiledEmbedding(Embedding):
+    """The same embedding, made of the same parts: tokens, scale and positions in one go."""
+
+    def __init__(self, plain: Embedding) -> None:
+        self.__dict__.update(plain.__dict__)  # its parts are those of the plain one: none is made anew
+        parts = [part for part in plain.modules() if part is not plain]
+        self.listeners = [hooks for part in parts for hooks in (part._forward_hooks, part._forward_pre_hooks)]
+
+    def forward(
+        self, tokens: Given, rows: Rows, segments: Int[Tensor, " tokens"] | None = None
+    ) -> Float[Tensor, "tokens model"]:
+        """The vectors of these tokens."""
+        if segments is not None or any(self.listeners) or rows.end > KNOWN or not isinstance(tokens, Tensor):
+            return super().forward(tokens, rows, segments)
+        table: nn.Module = self.tokens
+        levels, scale = (table.levels, table.scale) if isinstance(table, RoundedTokens) else (table.weight, None)
+        assert isinstance(levels, Tensor)
+        x = kernels.embed(tokens, levels, scale, self.scale, self._vectors(rows), rows.positions)
+        x = x if self.norm is None else self.norm(x)
+        return x if self.projection is None else self.projection(x)
+
+    def _vectors(self, rows: Rows) -> Float[Tensor, "positions dim"] | None:
+        """What is added at each position."""
+        match self.position:
+            case Sinusoidal():
+                return self.position.known(rows.end, torch.float32, rows.device)[0]
+            case Learned():
+                return self.position.weight[self.position.offset :]
+            case None:
+                return None
+
+
+def compiled_embedding(plain: Embedding) -> CompiledEmbedding | None:
+    """The embedding in one call, if it is one of tokens and positions, whose tables stand in order."""
+    table = plain.get_submodule("tokens")
+    known = type(table) in (Tokens, RoundedTokens) and plain.segments is None
+    tables = [*table.parameters(), *table.buffers()]
+    if isinstance(plain.position, Learned):
+        tables.append(plain.position.weight)
+    return CompiledEmbedding(plain) if known and all(one.is_contiguous() for one in tables) else None
