@@ -36,10 +36,12 @@ class Lines:
     def __init__(self, folder: Folder | None, seconds: float = 10.0) -> None:
         self.folder, self.seconds = folder, seconds
         self.steps = 0
+        self.first: int | None = None
+        """The first update since the clock was started."""
 
     def begin(self, step: int, steps: int | None) -> None:
         """Start the clock."""
-        self.steps, self.first = steps or 0, step
+        self.steps, self.first = steps or 0, None
         self.started = self.told = time.monotonic()
         self.loss = 0.0
         self.count = self.counted = 0
@@ -47,19 +49,25 @@ class Lines:
 
     def update(self, step: int, steps: int, loss: float, count: int) -> None:
         """Add up; say something if it is time to."""
-        self.steps = steps
-        self.loss, self.count, self.counted = self.loss + loss * count, self.count + count, self.counted + count
+        self._add(step, steps, loss, count)
         if time.monotonic() - self.told >= self.seconds:
             self.say(self.line(step))
             self.told, self.loss, self.count = time.monotonic(), 0.0, 0
 
+    def _add(self, step: int, steps: int, loss: float, count: int) -> None:
+        self.steps = steps
+        self.loss, self.count, self.counted = self.loss + loss * count, self.count + count, self.counted + count
+        if self.first is None:  # the first update takes longer than others, and says nothing of them
+            self.started, self.first, self.counted = time.monotonic(), step, 0
+
     def line(self, step: int) -> str:
         """Where the run stands."""
+        line = f"step {step}/{self.steps}  loss {self.loss / max(1, self.count):.4f}"
+        if self.first is None or step == self.first:
+            return line
         passed = time.monotonic() - self.started
-        left = passed / max(1, step - self.first) * (self.steps - step)
-        mean = self.loss / max(1, self.count)
-        speed = self.counted / max(passed, 1e-9)
-        return f"step {step}/{self.steps}  loss {mean:.4f}  {speed:,.0f} tokens/s  {clock(left)} left"
+        left = clock(passed / (step - self.first) * (self.steps - step))
+        return f"{line}  {self.counted / max(passed, 1e-9):,.0f} tokens/s  {left} left"
 
     def evaluated(self, about: Mapping[str, Any], found: Mapping[str, float]) -> None:
         """What was measured, in a line."""
@@ -98,8 +106,7 @@ class Bar(Lines):
 
     def update(self, step: int, steps: int, loss: float, count: int) -> None:
         """Move the bar; the log gets a line now and then."""
-        self.steps = steps
-        self.loss, self.count, self.counted = self.loss + loss * count, self.count + count, self.counted + count
+        self._add(step, steps, loss, count)
         self.bar.update(self.task, completed=step, total=steps, description=self.line(step))
         if time.monotonic() - self.told >= self.seconds:
             if self.folder is not None:
