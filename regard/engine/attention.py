@@ -19,6 +19,9 @@ from regard.transformer.mask import Causal, Everything
 from regard.transformer.position import Rotation
 from regard.transformer.rows import Rows
 
+KNOWN_MASKS = (Causal, Everything)
+"""The masks that the compiled parts know."""
+
 
 class QuickAttention(MultiHeadAttention):
     """The same attention. What the compiled parts do not know (masks but the two common ones, somebody who watches) is
@@ -70,7 +73,7 @@ class QuickAttention(MultiHeadAttention):
 
     def knows(self, looking: Looking) -> bool:
         """Whether the compiled parts can do it."""
-        return type(looking.mask) in (Causal, Everything) and not self.kernel._forward_hooks
+        return type(looking.mask) in KNOWN_MASKS and not self.kernel._forward_hooks
 
 
 def _like(query: Tensor, kept: Kept) -> Kept:

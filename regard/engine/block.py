@@ -9,8 +9,10 @@ from typing import TypeVar
 import torch
 from torch import Tensor, nn
 
-from regard.engine.attention import QuickAttention
+from regard.engine.attention import KNOWN_MASKS, QuickAttention
 from regard.engine.compiled import CompiledDense, CompiledGated, CompiledResidual, InPanels
+from regard.engine.kept import CompiledKept, described
+from regard.engine.listeners import Listeners
 from regard.engine.parts import CrossProjection, SelfProjection
 from regard.native import structures
 from regard.native.kernels import bias_strides, whole
@@ -38,8 +40,8 @@ class CompiledBlock(Block):
         own, attention = self.structure.own, _a(QuickAttention, plain.attention)
         self.like = torch.empty(0, own.key_heads, own.dim, dtype=attention.numbers, device="cpu")
         """What its keys are like."""
-        parts = [part for part in plain.modules() if part is not plain]
-        self.listeners = [hooks for part in parts for hooks in (part._forward_hooks, part._forward_pre_hooks)]
+        self.address = ctypes.addressof(self.structure)
+        self.listeners = Listeners(part for part in plain.modules() if part is not plain)
 
     def forward(
         self,
@@ -59,14 +61,9 @@ class CompiledBlock(Block):
         self, looking: Looking, source: Source | None, kept: Kept | Remembered | None, kept_source: Kept | None
     ) -> bool:
         """Whether the compiled call knows what is asked, and nobody listens to a part."""
-        attention, across = self.attention, self.cross_attention
-        assert isinstance(attention, QuickAttention)
-        if any(self.listeners) or not attention.knows(looking) or isinstance(kept, Remembered):
+        if self.listeners or type(looking.mask) not in KNOWN_MASKS or isinstance(kept, Remembered):
             return False
-        if across is None:
-            return True
-        assert isinstance(across, QuickAttention)
-        return source is not None and kept_source is not None and across.knows(looking)
+        return self.cross_attention is None or (source is not None and kept_source is not None)
 
 
 def run(
@@ -79,17 +76,16 @@ def run(
 ) -> Tensor:
     """Pass the tokens of a batch through some blocks, all of which know what is asked."""
     own, others = (structures.Kept * len(blocks))(), (structures.Kept * len(blocks))()
-    for number, block in enumerate(blocks):
-        mine, its = kept[number], kept_source[number]
+    for number, (block, mine, its) in enumerate(zip(blocks, kept, kept_source, strict=True)):
         if mine is not None:
-            own[number] = _kept(mine, looking, mine.extend(looking.rows, block.like))
+            own[number] = _described(mine, looking, mine.extend(looking.rows, block.like))
         if its is not None and block.cross_attention is not None:
             assert source is not None
             if its.empty:
                 its.append(*block.cross_attention.project.answering(source.hidden), source.rows)
-            others[number] = _kept(its, looking)
+            others[number] = _described(its, looking)
     found = x.to(torch.float32, copy=True, memory_format=torch.contiguous_format)
-    at = (structures.POINTER * len(blocks))(*(ctypes.addressof(block.structure) for block in blocks))
+    at = (structures.POINTER * len(blocks))(*(block.address for block in blocks))
     batch = _batch(looking, source)
     library().run_stack(len(blocks), *(ctypes.addressof(part) for part in (at, batch, own, others)), found.data_ptr())
     return found
@@ -172,11 +168,11 @@ def _batch(looking: Looking, source: Source | None) -> structures.Batch:
     return batch
 
 
-def _kept(kept: Kept, looking: Looking, before: tuple[int, ...] | None = None) -> structures.Kept:
-    assert kept.key is not None
-    assert kept.value is not None
-    row, head, place, _ = kept.key.stride()
+def _described(kept: Kept, looking: Looking, before: tuple[int, ...] | None = None) -> structures.Kept:
     old = None if before is None else lengths_of(looking.known, before).at
-    half = kept.key.dtype == torch.bfloat16
     now = lengths_of(looking.known, kept.lengths).at
-    return structures.Kept(kept.key.data_ptr(), kept.value.data_ptr(), half, row, head, place, old, now)
+    if isinstance(kept, CompiledKept):
+        return kept.described(old, now)
+    found = described(kept)
+    found.before, found.keys = old, now
+    return found

@@ -6,6 +6,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from regard.engine.listeners import Listeners
 from regard.engine.parts import RoundedTokens
 from regard.native import kernels
 from regard.transformer.embedding import Embedding, Given, Tokens
@@ -18,14 +19,13 @@ class CompiledEmbedding(Embedding):
 
     def __init__(self, plain: Embedding) -> None:
         self.__dict__.update(plain.__dict__)  # its parts are those of the plain one: none is made anew
-        parts = [part for part in plain.modules() if part is not plain]
-        self.listeners = [hooks for part in parts for hooks in (part._forward_hooks, part._forward_pre_hooks)]
+        self.listeners = Listeners(part for part in plain.modules() if part is not plain)
 
     def forward(
         self, tokens: Given, rows: Rows, segments: Int[Tensor, " tokens"] | None = None
     ) -> Float[Tensor, "tokens model"]:
         """The vectors of these tokens."""
-        if segments is not None or any(self.listeners) or rows.end > KNOWN or not isinstance(tokens, Tensor):
+        if segments is not None or self.listeners or rows.end > KNOWN or not isinstance(tokens, Tensor):
             return super().forward(tokens, rows, segments)
         table: nn.Module = self.tokens
         levels, scale = (table.levels, table.scale) if isinstance(table, RoundedTokens) else (table.weight, None)

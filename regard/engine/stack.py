@@ -2,34 +2,18 @@
 
 from __future__ import annotations
 
-from itertools import repeat
-
 from jaxtyping import Float
 from torch import Tensor
 
+from regard.engine.attention import KNOWN_MASKS
 from regard.engine.block import CompiledBlock, run
-from regard.native.kernels import move
-from regard.native.structures import lengths_of
+from regard.engine.kept import CompiledKept
+from regard.engine.listeners import Listeners
 from regard.transformer.attention import Source
-from regard.transformer.cache import Cache, Kept, Memory, Moves
+from regard.transformer.cache import Cache, Memory
 from regard.transformer.mask import Everything, Mask
 from regard.transformer.rows import Rows
 from regard.transformer.stack import Stack
-
-
-class CompiledKept(Kept):
-    """The same keys and values. Rows change places by the compiled parts, each as far as it is filled."""
-
-    def reorder(self, moves: Moves) -> None:
-        """Keep some rows, in some order."""
-        if moves.to is None:
-            super().reorder(moves)
-            return
-        assert self.key is not None
-        assert self.value is not None
-        self.lengths = moves.lengths(self.lengths)
-        for kept in (self.key, self.value):
-            move(kept, moves.rows, moves.to, lengths_of(moves.known, self.lengths))
 
 
 class CompiledStack(Stack):
@@ -39,7 +23,8 @@ class CompiledStack(Stack):
     def __init__(self, plain: Stack, blocks: list[CompiledBlock]) -> None:
         self.__dict__.update(plain.__dict__)  # its parts are those of the plain one: none is made anew
         self.layers = [blocks[number] for number in self.order]
-        self.listeners = [hooks for block in blocks for hooks in (block._forward_hooks, block._forward_pre_hooks)]
+        self.asks = any(block.cross_attention is not None for block in blocks)
+        self.listeners = Listeners(part for block in blocks for part in block.modules())
 
     def forward(
         self,
@@ -50,16 +35,15 @@ class CompiledStack(Stack):
         cache: Cache | Memory | None = None,
     ) -> Float[Tensor, "tokens model"]:
         """Pass the tokens of a batch through all blocks."""
-        if isinstance(cache, Memory) or any(self.listeners):
+        if isinstance(cache, Memory) or self.listeners:
             return super().forward(x, rows, mask, source, cache)
-        looking = self.looking(rows, mask, x.dtype, kept=cache is not None)
+        looking, none = self.looking(rows, mask, x.dtype, kept=cache is not None), [None] * len(self.layers)
         if cache is not None and cache.own[0].empty:
-            cache.own = [CompiledKept() for _ in cache.own]
-        own, others = (repeat(None), repeat(None)) if cache is None else (cache.own, cache.source)
-        kept = list(zip(self.layers, own, others, strict=False))
-        if not all(layer.knows(looking, source, mine, its) for layer, mine, its in kept):
+            cache.own[:], cache.source[:] = ([CompiledKept() for _ in self.layers] for _ in range(2))
+        own, others = (none, none) if cache is None else (cache.own, cache.source)
+        if type(looking.mask) not in KNOWN_MASKS or (self.asks and (source is None or cache is None)):
             return super().forward(x, rows, mask, source, cache)
-        x = run(self.layers, x, looking, source, [mine for _, mine, _ in kept], [its for _, _, its in kept])
+        x = run(self.layers, x, looking, source, own, others)
         return self.final_dropout(x if self.final_norm is None else self.final_norm(x))
 
 

@@ -65,12 +65,12 @@ class Decoding:
     """A decoder with its cache, or its memory."""
 
     def __init__(self, network: DecoderOnly) -> None:
-        self.network = network
+        self.network, self.device = network, device_of(network)
         self.cache = network.new_cache()
 
     def read(self, new: Tokens) -> Logits:
         """Read the new tokens."""
-        tokens, rows = packed(self.network, new)
+        tokens, rows = packed(new, self.device)
         return _said(self.network(tokens, rows=rows, cache=self.cache, scored=Scored.LAST))
 
     def keep(self, order: Sequence[int]) -> None:
@@ -96,14 +96,14 @@ class Translating:
     """A decoder with its cache, and the encoder's output that all its rows look at; copies share it."""
 
     def __init__(self, network: EncoderDecoder, sources: Tokens) -> None:
-        self.network = network
+        self.network, self.device = network, device_of(network)
         self.cache = network.new_cache()
-        tokens, rows = packed(network, sources)
+        tokens, rows = packed(sources, self.device)
         self.source = network.encode(tokens, rows=rows)
 
     def read(self, new: Tokens) -> Logits:
         """Read the new tokens of the targets."""
-        tokens, rows = packed(self.network, new)
+        tokens, rows = packed(new, self.device)
         return _said(self.network(self.source, tokens, target_rows=rows, cache=self.cache, scored=Scored.LAST))
 
     def keep(self, order: Sequence[int]) -> None:
@@ -136,7 +136,7 @@ class Rereading:
     """
 
     def __init__(self, network: Writer, sources: Tokens | None = None) -> None:
-        self.network = network
+        self.network, self.device = network, device_of(network)
         self.sources = [list(source) for source in sources or ()]
         self.rows: list[list[int]] = []
 
@@ -146,15 +146,15 @@ class Rereading:
         self.rows = [[*old, *tokens] for old, tokens in zip(before, new, strict=True)]
         if isinstance(self.network, TwoStream):
             return self._guess(self.network)
-        tokens, rows = packed(self.network, self.rows)
+        tokens, rows = packed(self.rows, self.device)
         if isinstance(self.network, DecoderOnly):
             return _said(self.network(tokens, rows=rows, scored=Scored.LAST))
-        sources, source_rows = packed(self.network, self.sources)
+        sources, source_rows = packed(self.sources, self.device)
         return _said(self.network(sources, tokens, rows=source_rows, target_rows=rows, scored=Scored.LAST))
 
     def _guess(self, network: TwoStream) -> Logits:
         """Guess a token that nothing has seen, behind every row."""
-        tokens, rows = packed(network, [[*row, 0] for row in self.rows])
+        tokens, rows = packed([[*row, 0] for row in self.rows], self.device)
         seen = torch.ones(rows.batch, rows.longest, rows.longest, dtype=torch.bool, device=tokens.device)
         for row, length in enumerate(rows.lengths):
             seen[row, :, length - 1] = False
@@ -181,11 +181,15 @@ class Rereading:
         self.sources += other.sources
 
 
-def packed(network: Writer, rows: Tokens) -> tuple[Int[Tensor, " tokens"], Rows]:
-    """Rows of tokens side by side, where the network is."""
-    device = next(chain(network.parameters(), network.buffers())).device
+def packed(rows: Tokens, device: torch.device) -> tuple[Int[Tensor, " tokens"], Rows]:
+    """Rows of tokens side by side."""
     tokens = torch.tensor([token for row in rows for token in row], device=device)
     return tokens, Rows.of([len(row) for row in rows], device)
+
+
+def device_of(network: Writer) -> torch.device:
+    """Where a network is."""
+    return next(chain(network.parameters(), network.buffers())).device
 
 
 def _said(output: Output) -> Logits:

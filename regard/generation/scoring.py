@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from regard.generation import reading
 from regard.generation.given import Given, TooLong, admit, writer
-from regard.generation.reading import Writer, packed
+from regard.generation.reading import Writer, device_of, packed
 from regard.generation.search import log_probabilities
 from regard.transformer.cache import Cache
 from regard.transformer.network import DecoderOnly, EncoderDecoder
@@ -56,9 +56,9 @@ def _together(network: Writer, batch: Sequence[Pair]) -> list[Scored]:
     if isinstance(network, TwoStream) or not isinstance(network.new_cache(), Cache):
         return _step_by_step(network, batch)
     whole = [[*given.prompt, *output[:-1]] for given, output in batch]
-    tokens, rows = packed(network, whole)
+    tokens, rows = packed(whole, device_of(network))
     if isinstance(network, EncoderDecoder):
-        sources, source_rows = packed(network, [given.source or () for given, _ in batch])
+        sources, source_rows = packed([given.source or () for given, _ in batch], tokens.device)
         logits = network(sources, tokens, rows=source_rows, target_rows=rows).logits
     else:
         assert isinstance(network, DecoderOnly)

@@ -8,6 +8,7 @@ every text one token on. Who calls it, and with which texts together, makes no d
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
@@ -166,8 +167,9 @@ class Said:
         """The network's own log-probability of these tokens, whatever the rules made of it; whether they forbid it. (Of
         what is forbidden there may be none left.)"""
         at = chosen[:, None]
-        scores = self.own.gather(1, at) - self.whole
-        return scores[:, 0].tolist(), self.ruled.gather(1, at)[:, 0].isneginf().tolist()
+        scores: list[float] = (self.own.gather(1, at) - self.whole)[:, 0].tolist()
+        ruled = scores if self.ruled is self.own else self.ruled.gather(1, at)[:, 0].tolist()
+        return scores, [score == -math.inf for score in ruled]
 
 
 def log_probabilities(logits: Logits) -> Logits:

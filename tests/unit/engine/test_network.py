@@ -12,6 +12,7 @@ from regard.checkpoint.load import load
 from regard.checkpoint.rounding import rounded
 from regard.checkpoint.save import save
 from regard.engine import Precision, prepare, quality
+from regard.engine.listeners import Listeners
 from regard.engine.network import matrices
 from regard.engine.quality import Loss, Probe, measure
 from regard.families.registry import FAMILIES
@@ -68,6 +69,23 @@ def test_who_listens_to_a_table_hears_of_it():
     quick.embedding.tokens.register_forward_hook(lambda part, given, found: heard.append(found))
     torch.testing.assert_close(quick(tokens, rows=rows).logits, before)
     assert len(heard) == 1
+
+
+def test_listeners_come_and_go():
+    part, other = nn.Linear(1, 1), nn.Linear(1, 1)
+    listeners = Listeners([part])
+    assert not listeners
+    first = part.register_forward_hook(print)
+    second = part.register_forward_pre_hook(print)
+    assert listeners
+    first.remove()
+    assert listeners
+    second.remove()
+    assert not listeners
+    other.register_forward_hook(print)
+    assert not listeners
+    part.register_forward_pre_hook(print)
+    assert listeners
 
 
 def test_what_is_not_replaced_is_shared():
