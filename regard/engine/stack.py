@@ -44,7 +44,7 @@ class CompiledStack(Stack):
         if type(looking.mask) not in KNOWN_MASKS or (self.asks and (source is None or cache is None)):
             return super().forward(x, rows, mask, source, cache)
         x = run(self.layers, x, looking, source, own, others)
-        return self.final_dropout(x if self.final_norm is None else self.final_norm(x))
+        return x if self.final_norm is None else self.final_norm(x)
 
 
 def compiled_stack(stack: Stack) -> CompiledStack | None:

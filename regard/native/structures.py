@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Sequence
+from functools import cached_property
 from itertools import accumulate
 from typing import Any
 
@@ -142,10 +143,22 @@ class Lengths:
     """The lengths of rows, and where each begins when they stand side by side."""
 
     def __init__(self, lengths: Sequence[int]) -> None:
-        kind = LONG * len(lengths)
-        self._lengths, self._begins = kind(*lengths), kind(0, *accumulate(lengths[:-1]))
-        self.count, self.longest = len(lengths), max(lengths)
-        self.at, self.begin_at = ctypes.addressof(self._lengths), ctypes.addressof(self._begins)
+        self._lengths = (LONG * len(lengths))(*lengths)
+        self.count, self.at = len(lengths), ctypes.addressof(self._lengths)
+
+    @property
+    def longest(self) -> int:
+        """The length of the longest row."""
+        return max(self._lengths)
+
+    @cached_property
+    def begin_at(self) -> int:
+        """The address of where they begin."""
+        return ctypes.addressof(self._begins)
+
+    @cached_property
+    def _begins(self) -> ctypes.Array[ctypes.c_long]:
+        return type(self._lengths)(0, *accumulate(self._lengths[:-1]))
 
 
 def lengths_of(known: dict[object, Any], lengths: tuple[int, ...]) -> Lengths:
