@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import torch
+from jaxtyping import Float
+from torch import Tensor
 
 from regard.native.kernels import move
+from regard.native.pages import zeros
 from regard.native.structures import Kept as Described
-from regard.native.structures import lengths_of
+from regard.native.structures import Lengths, lengths_of
 from regard.transformer.cache import Kept, Moves
 
 
 class CompiledKept(Kept):
-    """The same keys and values. Rows change places by the compiled parts, each as far as it is filled."""
+    """The same keys and values. Rows are copied by the compiled parts, and take memory, as far as each is filled: a text of
+    a batch may be much longer than the others."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -20,14 +24,25 @@ class CompiledKept(Kept):
 
     def reorder(self, moves: Moves) -> None:
         """Keep some rows, in some order."""
-        if moves.to is None:
-            super().reorder(moves)
-            return
         assert self.key is not None
         assert self.value is not None
         self.lengths = moves.lengths(self.lengths)
-        for kept in (self.key, self.value):
-            move(kept, moves.rows, moves.to, lengths_of(moves.known, self.lengths))
+        lengths = lengths_of(moves.known, self.lengths)
+        if moves.to is not None:
+            for kept in (self.key, self.value):
+                move(kept, moves.rows, moves.to, lengths)
+            return
+        shape, places = (len(moves.order), *self.key.shape[1:]), torch.arange(len(moves.order))
+        old, (self.key, self.value) = (self.key, self.value), (self._zeros(self.key, shape) for _ in range(2))
+        for kept, other in zip(old, (self.key, self.value), strict=True):
+            move(kept, moves.rows, places, lengths, other)
+
+    def _zeros(self, like: Tensor, shape: tuple[int, ...]) -> Float[Tensor, "lines heads room dim"]:
+        return zeros(shape, like.dtype)
+
+    def _copy(self, kept: Tensor, filled: tuple[int, ...], to: Tensor) -> None:
+        rows = torch.arange(len(filled))
+        move(kept, rows, rows, Lengths(filled), to)
 
     def described(self, before: int | None, keys: int) -> Described:
         """Where they are, with the addresses of how many there were of each row, and how many there are now."""

@@ -195,13 +195,16 @@ def move(
     rows: Int[Tensor, " moved"],
     to: Int[Tensor, " moved"],
     lengths: Lengths,
+    into: Float[Tensor, "other_lines heads other_room dim"] | None = None,
 ) -> None:
-    """Copy some rows of a rectangle to other rows, none of which is copied itself. The lengths are those of all rows,
-    once they are copied."""
-    size = kept.element_size()
-    row, head, place, _ = (size * stride for stride in kept.stride())
-    at = (rows.data_ptr(), to.data_ptr(), lengths.at, kept.data_ptr())
-    library().move(len(rows), kept.shape[1], *at, row, head, place)
+    """Copy some rows of a rectangle to rows of another, or to other rows of its own, none of which is copied itself.
+
+    The lengths are those of all rows there, once they are copied.
+    """
+    into, size = kept if into is None else into, kept.element_size()
+    (from_row, from_head, place, _), (row, head, _, _) = ([size * step for step in x.stride()] for x in (kept, into))
+    at = (rows.data_ptr(), to.data_ptr(), lengths.at, kept.data_ptr(), from_row, from_head)
+    library().move(len(rows), kept.shape[1], *at, into.data_ptr(), row, head, place)
 
 
 def log_sum(scores: Float[Tensor, "rows size"]) -> Float[Tensor, "rows 1"]:

@@ -1,4 +1,4 @@
-"""Memory for matrices, in large pages.
+"""Memory for matrices, in large pages, and for what is filled bit by bit, in small ones.
 
 A token that is written reads every weight once, and with pages of 4 KB a core looks up ten thousand addresses on the
 way: with pages of 2 MB it reads a fifth more in the same time. Only large pieces of memory can have them, so matrices
@@ -7,6 +7,7 @@ stand side by side in some, each of which is given back when the last of its mat
 
 from __future__ import annotations
 
+import math
 import mmap
 import threading
 import weakref
@@ -18,6 +19,8 @@ from torch import Tensor
 
 PIECE = 32 << 20
 """Bytes of a piece. What is not used of it is never touched, and takes no memory."""
+SMALL = 64 << 10
+"""Bytes that are not worth pages of their own."""
 LINE = 64
 """Bytes that a CPU fetches together: no two matrices share them."""
 
@@ -45,8 +48,20 @@ def room(count: int, dtype: torch.dtype) -> Shaped[Tensor, " count"]:
     return found
 
 
+def zeros(shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
+    """Zeros, which take memory only where something is written, page by page, and give it back with the tensor."""
+    count = math.prod(shape)
+    if count * dtype.itemsize < SMALL:
+        return torch.zeros(shape, dtype=dtype, device="cpu")
+    return torch.frombuffer(_memory(count * dtype.itemsize), dtype=dtype, count=count).view(shape)
+
+
+def _memory(size: int) -> mmap.mmap:
+    return mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+
+
 def _piece(size: int) -> mmap.mmap:
-    memory = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    memory = _memory(size)
     with suppress(OSError):  # a system without large pages
         memory.madvise(mmap.MADV_HUGEPAGE)
     return memory

@@ -86,9 +86,28 @@ class Kept:
             raise ValueError(f"the cache holds {len(before)} rows, but the batch has {rows.batch}")
         self.lengths = rows.behind(before)
         longest = self.longest
-        if self.key is None or self.key.shape[2] < longest:
-            self.key, self.value = (_roomy(kept, like, rows.batch, longest) for kept in (self.key, self.value))
+        if self.key is None:
+            self._make_room(before, rows.batch, longest, like)
+        elif (room := self.key.shape[2]) < longest:  # more than is needed now; and the lines of rows that left, go
+            self._make_room(before, rows.batch, max(longest, room + room // 2 + 16), like)
         return before
+
+    def _make_room(self, filled: tuple[int, ...], lines: int, room: int, like: Float[Tensor, "_ heads dim"]) -> None:
+        """Move to rectangles with so many lines and places; so much of each row is filled."""
+        shape = lines, like.shape[1], room, like.shape[2]
+        old, (self.key, self.value) = (self.key, self.value), (self._zeros(like, shape) for _ in range(2))
+        for kept, larger in zip(old, (self.key, self.value), strict=True):
+            if kept is not None:
+                self._copy(kept, filled, larger)
+
+    def _zeros(self, like: Tensor, shape: tuple[int, ...]) -> Float[Tensor, "lines heads room dim"]:
+        """A rectangle."""
+        return like.new_zeros(shape)
+
+    def _copy(self, kept: Tensor, filled: tuple[int, ...], to: Tensor) -> None:
+        """What is filled of a rectangle, into a larger one."""
+        rows, longest = len(filled), max(filled, default=0)
+        to[:rows, :, :longest] = kept[:rows, :, :longest]
 
     def view(self, rows: slice) -> tuple[Tensor, Tensor, int]:
         """The keys and values of these rows, and how many places the longest of them fills."""
@@ -127,7 +146,9 @@ class Kept:
         if self.key is None or self.value is None or other.key is None or other.value is None:
             raise ValueError("rows can be added to a cache only after both have seen their first tokens")
         here, both, longest = len(self.lengths), len(self.lengths) + len(other.lengths), other.longest
-        self.key, self.value = (_with_room(kept, both, longest) for kept in (self.key, self.value))
+        lines, heads, room, dim = self.key.shape
+        if lines < both or room < longest:
+            self._make_room(self.lengths, max(lines, both), max(room, longest), self.key.new_empty(0, heads, dim))
         self.key[here:both, :, :longest] = other.key[: both - here, :, :longest]
         self.value[here:both, :, :longest] = other.value[: both - here, :, :longest]
         self.lengths += other.lengths
@@ -142,13 +163,6 @@ class Kept:
         return taken
 
 
-def _roomy(kept: Tensor | None, new: Tensor, rows: int, needed: int) -> Tensor:
-    """What is kept, with more than so many places, without the lines of rows that left."""
-    if kept is None:
-        return new.new_zeros(rows, new.shape[1], needed, new.shape[2])
-    return _with_room(kept[:rows], rows, max(needed, kept.shape[2] + kept.shape[2] // 2 + 16))
-
-
 def _fill(kept: Tensor, new: Tensor, rows: Rows, before: tuple[int, ...], longest: int) -> None:
     """Put what is new in its places."""
     if rows.uniform and len(set(before)) == 1:
@@ -156,12 +170,6 @@ def _fill(kept: Tensor, new: Tensor, rows: Rows, before: tuple[int, ...], longes
     else:
         starts = torch.tensor(before, device=new.device)[rows.row_of] if before != rows.starts else None
         kept[rows.row_of, :, rows.positions if starts is None else starts + rows.columns] = new
-
-
-def _with_room(kept: Tensor, lines: int, room: int) -> Tensor:
-    """The same with at least so many lines, of at least so many places."""
-    more = max(0, lines - len(kept)), max(0, room - kept.shape[2])
-    return torch.nn.functional.pad(kept, (0, 0, 0, more[1], 0, 0, 0, more[0])) if any(more) else kept
 
 
 class Cache:

@@ -246,13 +246,14 @@ PUBLIC void keep(long rows, long heads, long dim, const long *lengths, const lon
             }
 }
 
-/* Copy some rows of a rectangle to others, as many places of each as `lengths` has for the row it becomes. Strides are in
-   bytes, and places stand side by side. */
-PUBLIC void move(long moves, long heads, const long *rows, const long *to, const long *lengths, char *kept,
-                 long row_stride, long head_stride, long place) {
+/* Copy some rows of a rectangle to rows of another, or of the same if none of those is copied itself: as many places of
+   each as `lengths` has for the row it becomes. Strides are in bytes, and places stand side by side. */
+PUBLIC void move(long moves, long heads, const long *rows, const long *to, const long *lengths, const char *from,
+                 long from_row, long from_head, char *kept, long row_stride, long head_stride, long place) {
 #pragma omp parallel for num_threads(threads_for(16.0 * moves * heads * place))
     for (long n = 0; n < moves * heads; n++) {
-        long row = to[n / heads], head = n % heads * head_stride;
-        memcpy(kept + row * row_stride + head, kept + rows[n / heads] * row_stride + head, lengths[row] * place);
+        long row = to[n / heads], head = n % heads;
+        const char *old = from + rows[n / heads] * from_row + head * from_head;
+        memcpy(kept + row * row_stride + head * head_stride, old, lengths[row] * place);
     }
 }

@@ -1,0 +1,81 @@
+"""Keys and values as the compiled parts keep them, against the plain ones."""
+
+import random
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from regard.engine.kept import CompiledKept
+from regard.native import pages
+from regard.native.library import available
+from regard.transformer.cache import Kept, Moves
+from regard.transformer.rows import Rows
+
+pytestmark = pytest.mark.skipif(not available(), reason="this machine has no compiled parts")
+
+HEADS, DIM = 3, 5
+STEPS = st.lists(st.sampled_from(["append", "keep", "spread", "add", "take"]), max_size=9)
+
+
+def append(chance, generator, *all_kept, count):
+    """The same tokens behind the rows of each."""
+    rows = Rows.of([chance.randint(1, 9) for _ in range(count)])
+    key, value = torch.randn(2, rows.tokens, HEADS, DIM, generator=generator)
+    for kept in all_kept:
+        kept.append(key, value, rows)
+
+
+def reordered(kept, order):
+    kept.reorder(Moves(order, len(kept.lengths), torch.device("cpu")))
+
+
+@pytest.mark.parametrize("small", [0, pages.SMALL])
+@given(seed=st.integers(0, 10**6), steps=STEPS)
+@settings(max_examples=60)
+def test_whatever_is_done_the_same_is_kept(small, seed, steps):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(pages, "SMALL", small)  # with 0, all of it has pages of its own
+        chance, generator = random.Random(seed), torch.Generator().manual_seed(seed)
+        plain, quick = Kept(), CompiledKept()
+        append(chance, generator, plain, quick, count=chance.randint(1, 4))
+        for step in steps:
+            count = len(plain.lengths)
+            match step:
+                case "append":
+                    append(chance, generator, plain, quick, count=count)
+                case "keep":
+                    order = [chance.randrange(count) for _ in range(chance.randint(1, count))]
+                    reordered(plain, order), reordered(quick, order)
+                case "spread":
+                    order = [row for row in range(min(count, 6)) for _ in range(2)]
+                    reordered(plain, order), reordered(quick, order)
+                case "add":
+                    others = Kept(), CompiledKept()
+                    append(chance, generator, *others, count=chance.randint(1, 3))
+                    plain.add(others[0]), quick.add(others[1])
+                case "take":
+                    chosen = [chance.randrange(count) for _ in range(chance.randint(1, 3))]
+                    plain, quick = plain.take(chosen), quick.take(chosen)
+            assert quick.lengths == plain.lengths
+            for row, length in enumerate(plain.lengths):
+                assert torch.equal(quick.key[row, :, :length], plain.key[row, :, :length])
+                assert torch.equal(quick.value[row, :, :length], plain.value[row, :, :length])
+
+
+def test_places_that_are_not_filled_take_no_memory():
+    """One row of a hundred is long; the others do not pay for it."""
+    found = pages.zeros((100, 4, 4096, 32), torch.float32)
+    before = held()
+    found[:, :, :8] = 1
+    found[0] = 1
+    assert held() - before < 20e6 < found.nbytes
+    assert not found[1, :, 8:].any()
+
+
+def held():
+    """Bytes of memory that are this process's own."""
+    said = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) * 1024 for line in said if line.startswith("RssAnon"))
