@@ -19,8 +19,8 @@ from torch import Tensor
 
 PIECE = 32 << 20
 """Bytes of a piece. What is not used of it is never touched, and takes no memory."""
-SMALL = 64 << 10
-"""Bytes that are not worth pages of their own."""
+SMALL = 4 << 20
+"""Bytes that are not worth pages of their own: the heap keeps what was freed, and pages have to be cleared again."""
 LINE = 64
 """Bytes that a CPU fetches together: no two matrices share them."""
 
