@@ -14,8 +14,10 @@ from regard.transformer.cache import Kept, Moves
 
 
 class CompiledKept(Kept):
-    """The same keys and values. The compiled parts copy rows, each as far as it is filled, and so far they take memory: a
-    text of a batch may be much longer than the others."""
+    """The same keys and values. The compiled parts copy rows, each as far as it is filled.
+
+    So far they take memory, too: a text of a batch may be much longer than the others.
+    """
 
     def __init__(self) -> None:
         super().__init__()
