@@ -169,10 +169,7 @@ def _batch(looking: Looking, source: Source | None) -> structures.Batch:
 
 
 def _described(kept: Kept, looking: Looking, before: tuple[int, ...] | None = None) -> structures.Kept:
-    old = None if before is None else lengths_of(looking.known, before).at
-    now = lengths_of(looking.known, kept.lengths).at
-    if isinstance(kept, CompiledKept):
-        return kept.described(old, now)
-    found = described(kept)
-    found.before, found.keys = old, now
+    found = kept.described() if isinstance(kept, CompiledKept) else described(kept)
+    found.before = None if before is None else lengths_of(looking.known, before).at
+    found.keys = lengths_of(looking.known, kept.lengths).at
     return found

@@ -27,33 +27,29 @@ class CompiledKept(Kept):
     def reorder(self, moves: Moves) -> None:
         """Keep some rows, in some order."""
         assert self.key is not None
-        assert self.value is not None
         self.lengths = moves.lengths(self.lengths)
-        lengths = lengths_of(moves.known, self.lengths)
+        lengths, heads, here = lengths_of(moves.known, self.lengths), self.key.shape[1], self.described()
         if moves.to is not None:
-            for kept in (self.key, self.value):
-                move(kept, moves.rows, moves.to, lengths)
+            move(here, here, heads, moves.rows, moves.to, lengths)
             return
-        shape, places = (len(moves.order), *self.key.shape[1:]), torch.arange(len(moves.order))
-        old, (self.key, self.value) = (self.key, self.value), (self._zeros(self.key, shape) for _ in range(2))
-        for kept, other in zip(old, (self.key, self.value), strict=True):
-            move(kept, moves.rows, places, lengths, other)
+        before, shape = (self.key, self.value, here), (len(moves.order), *self.key.shape[1:])
+        self.key, self.value = (zeros(shape, self.key.dtype) for _ in range(2))
+        move(before[2], self.described(), heads, moves.rows, torch.arange(len(moves.order), device="cpu"), lengths)
 
-    def _zeros(self, like: Tensor, shape: tuple[int, ...]) -> Float[Tensor, "lines heads room dim"]:
-        return zeros(shape, like.dtype)
+    def _make_room(self, filled: tuple[int, ...], lines: int, room: int, like: Float[Tensor, "_ heads dim"]) -> None:
+        before = None if self.key is None else (self.key, self.value, self.described())
+        self.key, self.value = (zeros((lines, like.shape[1], room, like.shape[2]), like.dtype) for _ in range(2))
+        if before is not None:
+            rows = torch.arange(len(filled), device="cpu")
+            move(before[2], self.described(), like.shape[1], rows, rows, Lengths(filled))
 
-    def _copy(self, kept: Tensor, filled: tuple[int, ...], to: Tensor) -> None:
-        rows = torch.arange(len(filled))
-        move(kept, rows, rows, Lengths(filled), to)
-
-    def described(self, before: int | None, keys: int) -> Described:
-        """Where they are, with the addresses of how many there were of each row, and how many there are now."""
+    def described(self) -> Described:
+        """Where they are."""
         assert self.key is not None
         assert self.value is not None
         place = (self.key.data_ptr(), self.value.data_ptr(), self.key.stride())
         if place != self._place:
             self._place, self._described = place, described(self)
-        self._described.before, self._described.keys = before, keys
         return self._described
 
 

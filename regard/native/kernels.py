@@ -14,7 +14,7 @@ from torch import Tensor
 
 from regard.native.library import library
 from regard.native.pages import room
-from regard.native.structures import Attention, Lengths, Matrix, Norm, pointer
+from regard.native.structures import Attention, Kept, Lengths, Matrix, Norm, pointer
 from regard.transformer.config import Activation
 
 ACTIVATIONS = {
@@ -191,20 +191,14 @@ def keep(
 
 
 def move(
-    kept: Float[Tensor, "lines heads room dim"],
-    rows: Int[Tensor, " moved"],
-    to: Int[Tensor, " moved"],
-    lengths: Lengths,
-    into: Float[Tensor, "other_lines heads other_room dim"] | None = None,
+    kept: Kept, into: Kept, heads: int, rows: Int[Tensor, " moved"], to: Int[Tensor, " moved"], lengths: Lengths
 ) -> None:
-    """Copy some rows of a rectangle to rows of another, or to other rows of its own, none of which is copied itself.
+    """Copy some rows of keys and values to rows of others, or of the same, where none of those is copied itself.
 
     The lengths are those of all rows there, once they are copied.
     """
-    into, size = kept if into is None else into, kept.element_size()
-    (from_row, from_head, place, _), (row, head, _, _) = ([size * step for step in x.stride()] for x in (kept, into))
-    at = (rows.data_ptr(), to.data_ptr(), lengths.at, kept.data_ptr(), from_row, from_head)
-    library().move(len(rows), kept.shape[1], *at, into.data_ptr(), row, head, place)
+    places = ctypes.addressof(kept), ctypes.addressof(into)
+    library().move(len(rows), heads, rows.data_ptr(), to.data_ptr(), lengths.at, *places)
 
 
 def log_sum(scores: Float[Tensor, "rows size"]) -> Float[Tensor, "rows 1"]:

@@ -94,20 +94,12 @@ class Kept:
 
     def _make_room(self, filled: tuple[int, ...], lines: int, room: int, like: Float[Tensor, "_ heads dim"]) -> None:
         """Move to rectangles with so many lines and places; so much of each row is filled."""
-        shape = lines, like.shape[1], room, like.shape[2]
-        old, (self.key, self.value) = (self.key, self.value), (self._zeros(like, shape) for _ in range(2))
+        rows, longest = len(filled), max(filled, default=0)
+        old, shape = (self.key, self.value), (lines, like.shape[1], room, like.shape[2])
+        self.key, self.value = like.new_zeros(shape), like.new_zeros(shape)
         for kept, larger in zip(old, (self.key, self.value), strict=True):
             if kept is not None:
-                self._copy(kept, filled, larger)
-
-    def _zeros(self, like: Tensor, shape: tuple[int, ...]) -> Float[Tensor, "lines heads room dim"]:
-        """A rectangle."""
-        return like.new_zeros(shape)
-
-    def _copy(self, kept: Tensor, filled: tuple[int, ...], to: Tensor) -> None:
-        """What is filled of a rectangle, into a larger one."""
-        rows, longest = len(filled), max(filled, default=0)
-        to[:rows, :, :longest] = kept[:rows, :, :longest]
+                larger[:rows, :, :longest] = kept[:rows, :, :longest]
 
     def view(self, rows: slice) -> tuple[Tensor, Tensor, int]:
         """The keys and values of these rows, and how many places the longest of them fills."""

@@ -246,14 +246,17 @@ PUBLIC void keep(long rows, long heads, long dim, const long *lengths, const lon
             }
 }
 
-/* Copy some rows of a rectangle to rows of another, or of the same if none of those is copied itself: as many places of
-   each as `lengths` has for the row it becomes. Strides are in bytes, and places stand side by side. */
-PUBLIC void move(long moves, long heads, const long *rows, const long *to, const long *lengths, const char *from,
-                 long from_row, long from_head, char *kept, long row_stride, long head_stride, long place) {
-#pragma omp parallel for num_threads(threads_for(16.0 * moves * heads * place))
+/* Copy some rows of keys and values to rows of others, or of the same if none of those is copied itself: as many places of
+   each as `lengths` has for the row it becomes. Places stand side by side. */
+PUBLIC void move(long moves, long heads, const long *rows, const long *to, const long *lengths, const Kept *from,
+                 const Kept *into) {
+    long size = from->half ? 2 : 4, place = from->key_stride * size;
+#pragma omp parallel for num_threads(threads_for(32.0 * moves * heads * place))
     for (long n = 0; n < moves * heads; n++) {
-        long row = to[n / heads], head = n % heads;
-        const char *old = from + rows[n / heads] * from_row + head * from_head;
-        memcpy(kept + row * row_stride + head * head_stride, old, lengths[row] * place);
+        long row = to[n / heads], head = n % heads, bytes = lengths[row] * place;
+        long old = (rows[n / heads] * from->row_stride + head * from->head_stride) * size;
+        long new = (row * into->row_stride + head * into->head_stride) * size;
+        memcpy(into->key + new, from->key + old, bytes);
+        memcpy(into->value + new, from->value + old, bytes);
     }
 }

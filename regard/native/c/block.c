@@ -33,15 +33,6 @@ typedef struct {
     Feedforward feedforward;
 } Block;
 
-/* Keys and values that a cache holds. */
-typedef struct {
-    char *key, *value; /* NULL: there is no cache */
-    int half;          /* whether they are bfloat16; if not, float32 */
-    long row_stride, head_stride, key_stride;
-    const long *before; /* of each row: how many there were */
-    const long *keys;   /* of each row: how many there are now */
-} Kept;
-
 /* What a batch is: the same for all blocks, but for their caches, which each is given when its turn comes. */
 typedef struct {
     long tokens, rows;

@@ -40,6 +40,15 @@ typedef struct {
     float *answer; /* queries × heads × dim */
 } Attention;
 
+/* Keys and values that a cache holds. */
+typedef struct {
+    char *key, *value; /* NULL: there is no cache */
+    int half;          /* whether they are bfloat16; if not, float32 */
+    long row_stride, head_stride, key_stride;
+    const long *before; /* of each row: how many there were */
+    const long *keys;   /* of each row: how many there are now */
+} Kept;
+
 PUBLIC void apply(const Matrix *matrix, long rows, const float *x, long stride, float *to);
 PUBLIC void add_and_normalise(long rows, long dim, const float *x, const float *said, const Norm *norm, float *to);
 PUBLIC void gate(long rows, long dim, const float *x, int activation, float *to);

@@ -9,12 +9,13 @@ from hypothesis import strategies as st
 
 from regard.checkpoint.rounding import rounded
 from regard.engine.compiled import CompiledNorm, InPanels
+from regard.engine.kept import described
 from regard.engine.matrix import Affine, Precision
 from regard.native import kernels
 from regard.native.library import available, library
 from regard.native.structures import Lengths
 from regard.transformer import config
-from regard.transformer.cache import Moves
+from regard.transformer.cache import Kept, Moves
 from regard.transformer.config import Activation
 from regard.transformer.feedforward import ACTIVATIONS
 from regard.transformer.kernels import attention
@@ -224,12 +225,15 @@ def test_rows_change_places(staying, kind, seed):
     moves = Moves(order, 10, torch.device("cpu"))
     assert moves.to is not None
     lengths = [1 + (seed + row) % 6 for row in range(10)]
-    kept = numbers(11, 2, 7, 3, seed=seed).to(kind)[:, :, :6]
-    expected = kept.clone()
+    both = numbers(2, 11, 2, 7, 3, seed=seed).to(kind)[:, :, :, :6]
+    expected = both.clone()
     for place, row in enumerate(order):
-        expected[place, :, : lengths[row]] = kept[row, :, : lengths[row]]
-    kernels.move(kept, moves.rows, moves.to, Lengths([lengths[row] for row in order]))
-    assert torch.equal(kept, expected)
+        expected[:, place, :, : lengths[row]] = both[:, row, :, : lengths[row]]
+    kept = Kept()
+    kept.key, kept.value = both
+    here = described(kept)
+    kernels.move(here, here, 2, moves.rows, moves.to, Lengths([lengths[row] for row in order]))
+    assert torch.equal(both, expected)
 
 
 @given(rows=st.integers(1, 4), count=st.integers(1, 40), seed=SEED)
