@@ -25,14 +25,20 @@ class CompiledEmbedding(Embedding):
         self, tokens: Given, rows: Rows, segments: Int[Tensor, " tokens"] | None = None
     ) -> Float[Tensor, "tokens model"]:
         """The vectors of these tokens."""
-        if segments is not None or self.listeners or rows.end > KNOWN or not isinstance(tokens, Tensor):
+        known = isinstance(tokens, Tensor) and tokens.device.type == "cpu" and rows.end <= self._most()
+        if not known or segments is not None or self.listeners:
             return super().forward(tokens, rows, segments)
+        assert isinstance(tokens, Tensor)
         table: nn.Module = self.tokens
         levels, scale = (table.levels, table.scale) if isinstance(table, RoundedTokens) else (table.weight, None)
         assert isinstance(levels, Tensor)
         x = kernels.embed(tokens, levels, scale, self.scale, self._vectors(rows), rows.positions)
         x = x if self.norm is None else self.norm(x)
         return x if self.projection is None else self.projection(x)
+
+    def _most(self) -> int:
+        """How many positions there are tables for."""
+        return self.position.length if isinstance(self.position, Learned) else KNOWN
 
     def _vectors(self, rows: Rows) -> Float[Tensor, "positions dim"] | None:
         """What is added at each position."""

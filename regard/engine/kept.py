@@ -47,7 +47,7 @@ class CompiledKept(Kept):
         """Where they are."""
         assert self.key is not None
         assert self.value is not None
-        place = (self.key.data_ptr(), self.value.data_ptr(), self.key.stride())
+        place = (self.key.data_ptr(), self.value.data_ptr(), self.key.dtype, self.key.stride())
         if place != self._place:
             self._place, self._described = place, described(self)
         return self._described

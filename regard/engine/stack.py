@@ -24,7 +24,8 @@ class CompiledStack(Stack):
         self.__dict__.update(plain.__dict__)  # its parts are those of the plain one: none is made anew
         self.layers = [blocks[number] for number in self.order]
         self.asks = any(block.cross_attention is not None for block in blocks)
-        self.listeners = Listeners(part for block in blocks for part in block.modules())
+        parts = [plain.final_dropout, *(part for block in blocks for part in block.modules())]
+        self.listeners = Listeners(parts)
 
     def forward(
         self,

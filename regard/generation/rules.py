@@ -211,11 +211,12 @@ class EndAtLimit:
 
 def _forbid(logits: Logits, tokens: Sequence[Sequence[int]]) -> Logits:
     """Forbid each row its tokens."""
-    if all(forbidden == tokens[0] for forbidden in tokens):
-        for token in tokens[0]:
-            logits[:, token] = -torch.inf
+    if len(tokens[0]) == 1 and all(forbidden == tokens[0] for forbidden in tokens):
+        logits[:, tokens[0][0]] = -torch.inf
         return logits
     pairs = [(row, token) for row, forbidden in enumerate(tokens) for token in forbidden]
+    if not pairs:
+        return logits
     at = torch.tensor(pairs, device=logits.device).T
     return logits.index_put_((at[0], at[1]), logits.new_tensor(-torch.inf))
 

@@ -118,7 +118,7 @@ def embed(
 ) -> Float[Tensor, "tokens dim"]:
     """table[tokens] · by + positions[at], the table being numbers, or levels with their scales. Tables stand in order;
     nobody but the caller looks whether there are such positions."""
-    tokens, at = tokens.contiguous(), at.contiguous()
+    tokens, at = (numbers.to(torch.long).contiguous() for numbers in (tokens, at))
     vocabulary, dim = table.shape
     found = floats(len(tokens), dim)
     tables = tokens.data_ptr(), table.data_ptr(), pointer(scales), by, pointer(positions)

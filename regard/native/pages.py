@@ -53,7 +53,10 @@ def zeros(shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
     count = math.prod(shape)
     if count * dtype.itemsize < SMALL:
         return torch.zeros(shape, dtype=dtype, device="cpu")
-    return torch.frombuffer(_memory(count * dtype.itemsize), dtype=dtype, count=count).view(shape)
+    memory = _memory(count * dtype.itemsize)
+    with suppress(OSError):  # a system without large pages
+        memory.madvise(mmap.MADV_NOHUGEPAGE)
+    return torch.frombuffer(memory, dtype=dtype, count=count).view(shape)
 
 
 def _memory(size: int) -> mmap.mmap:

@@ -89,7 +89,7 @@ class Kept:
         if self.key is None:
             self._make_room(before, rows.batch, longest, like)
         elif (room := self.key.shape[2]) < longest:  # more than is needed now; and the lines of rows that left, go
-            self._make_room(before, rows.batch, max(longest, room + room // 2 + 16), like)
+            self._make_room(before, rows.batch, max(longest, room + room // 2 + 16), self.key[:0, :, 0])
         return before
 
     def _make_room(self, filled: tuple[int, ...], lines: int, room: int, like: Float[Tensor, "_ heads dim"]) -> None:
@@ -138,9 +138,9 @@ class Kept:
         if self.key is None or self.value is None or other.key is None or other.value is None:
             raise ValueError("rows can be added to a cache only after both have seen their first tokens")
         here, both, longest = len(self.lengths), len(self.lengths) + len(other.lengths), other.longest
-        lines, heads, room, dim = self.key.shape
+        lines, _, room, _ = self.key.shape
         if lines < both or room < longest:
-            self._make_room(self.lengths, max(lines, both), max(room, longest), self.key.new_empty(0, heads, dim))
+            self._make_room(self.lengths, max(lines, both), max(room, longest), self.key[:0, :, 0])
         self.key[here:both, :, :longest] = other.key[: both - here, :, :longest]
         self.value[here:both, :, :longest] = other.value[: both - here, :, :longest]
         self.lengths += other.lengths
@@ -161,7 +161,7 @@ def _fill(kept: Tensor, new: Tensor, rows: Rows, before: tuple[int, ...], longes
         kept[: rows.batch, :, before[0] : longest] = rows.pad(new).transpose(1, 2)
     else:
         starts = torch.tensor(before, device=new.device)[rows.row_of] if before != rows.starts else None
-        kept[rows.row_of, :, rows.positions if starts is None else starts + rows.columns] = new
+        kept[rows.row_of, :, rows.positions if starts is None else starts + rows.columns] = new.to(kept.dtype)
 
 
 class Cache:

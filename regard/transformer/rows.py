@@ -150,9 +150,10 @@ class Rows:
 
     def behind(self, others: tuple[int, ...]) -> tuple[int, ...]:
         """How long rows of these lengths get when the tokens of these rows are put behind them."""
-        if others not in self._known:
-            self._known[others] = tuple(map(add, others, self.lengths))
-        found: tuple[int, ...] = self._known[others]
+        key = ("behind", others)
+        if key not in self._known:
+            self._known[key] = tuple(map(add, others, self.lengths))
+        found: tuple[int, ...] = self._known[key]
         return found
 
     @cached_property

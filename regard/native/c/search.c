@@ -3,7 +3,8 @@
 
 #define STRETCH 4096 /* scores that are looked at twice while they are in the first cache */
 
-/* log Σ e^score of each row: stretch by stretch, each added up by its own largest score. */
+/* log Σ e^score of each row: stretch by stretch, each added up by the largest score so far. What is no number is not larger
+   than any, and makes the sum none. */
 PUBLIC void log_sum(long rows, long size, const float *scores, float *to) {
 #pragma omp parallel for num_threads(threads_for(8.0 * rows * size))
     for (long row = 0; row < rows; row++) {
@@ -11,18 +12,18 @@ PUBLIC void log_sum(long rows, long size, const float *scores, float *to) {
         float top = -INFINITY, whole = 0;
         for (long begin = 0; begin < size && !(top == INFINITY); begin += STRETCH) {
             long end = at_most(size, begin + STRETCH), j;
-            Floats most = numbers(-INFINITY), sum = no_floats();
-            for (j = begin; j + COLUMNS <= end; j += COLUMNS) most = larger(most, load_floats(s + j));
+            Floats most = numbers(top), sum = no_floats();
+            for (j = begin; j + COLUMNS <= end; j += COLUMNS) most = larger(load_floats(s + j), most);
             float before = top;
-            top = fmaxf(top, largest_of(most));
-            for (; j < end; j++) top = fmaxf(top, s[j]);
-            if (isinf(top)) continue; /* nothing is possible yet, or something is infinite */
-            Floats off = numbers(-top);
-            for (j = begin; j + COLUMNS <= end; j += COLUMNS) sum = plus(sum, exponentials(plus(load_floats(s + j), off)));
-            whole = whole * expf(before - top) + sum_of_all(sum);
-            for (; j < end; j++) whole += expf(s[j] - top);
+            top = largest_of(most);
+            for (; j < end; j++) top = s[j] > top ? s[j] : top;
+            float by = top == -INFINITY ? 0 : top; /* -∞: nothing is possible yet */
+            for (j = begin; j + COLUMNS <= end; j += COLUMNS)
+                sum = plus(sum, exponentials(plus(load_floats(s + j), numbers(-by))));
+            whole = (before == top ? whole : whole * expf(before - top)) + sum_of_all(sum);
+            for (; j < end; j++) whole += expf(s[j] - by);
         }
-        to[row] = isinf(top) ? top : top + logf(whole);
+        to[row] = top == INFINITY ? top : top + logf(whole);
     }
 }
 

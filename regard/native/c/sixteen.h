@@ -34,7 +34,7 @@ INLINE Floats add_times(Floats sum, Floats a, Floats b) { return _mm512_fmadd_ps
 INLINE Floats plus(Floats a, Floats b) { return _mm512_add_ps(a, b); }
 INLINE Floats times(Floats a, Floats b) { return _mm512_mul_ps(a, b); }
 INLINE Floats scaled(Floats x, float by) { return _mm512_mul_ps(x, _mm512_set1_ps(by)); }
-INLINE Floats larger(Floats a, Floats b) { return _mm512_max_ps(a, b); }
+INLINE Floats larger(Floats a, Floats b) { return _mm512_max_ps(a, b); } /* b, where a is no number */
 INLINE float largest_of(Floats x) { return _mm512_reduce_max_ps(x); }
 INLINE float sum_of_all(Floats x) { return _mm512_reduce_add_ps(x); }
 INLINE Floats widened(const uint16_t *upper) { /* numbers of which the upper sixteen bits are given (bfloat16) */

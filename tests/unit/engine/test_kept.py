@@ -67,8 +67,8 @@ def test_whatever_is_done_the_same_is_kept(small, seed, steps):
 
 def test_places_that_are_not_filled_take_no_memory():
     """One row of a hundred is long; the others do not pay for it."""
-    found = pages.zeros((100, 4, 4096, 32), torch.float32)
     before = held()
+    found = pages.zeros((100, 4, 4096, 32), torch.float32)
     found[:, :, :8] = 1
     found[0] = 1
     assert held() - before < 20e6 < found.nbytes

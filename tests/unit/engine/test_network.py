@@ -20,6 +20,7 @@ from regard.families.transformer import transformer_2017
 from regard.generation import Beam, Given, Settings, generate, reading
 from regard.tasks import probes
 from regard.transformer import build
+from regard.transformer.mask import Window
 from regard.transformer.rows import Rows
 from regard.transformer.watching import watch
 
@@ -69,6 +70,32 @@ def test_who_listens_to_a_table_hears_of_it():
     quick.embedding.tokens.register_forward_hook(lambda part, given, found: heard.append(found))
     torch.testing.assert_close(quick(tokens, rows=rows).logits, before)
     assert len(heard) == 1
+
+
+@pytest.mark.parametrize("precision", list(Precision))
+@torch.inference_mode()
+def test_a_cache_that_began_with_another_mask(precision):
+    """The first tokens go the way of torch, whose keys are float32, and the next the compiled one; watched, all go the
+    first way."""
+    quick, level = prepare(single("learned"), precision), 1e-5 if precision is Precision.FP32 else 0.05
+
+    def answers():
+        cache = quick.new_cache()
+        yield quick(torch.tensor([3, 4, 5, 6, 7]), Window(2), cache, rows=Rows.of([3, 2])).logits
+        for tokens in [8, 9], [1, 2], [5, 5]:
+            yield quick(torch.tensor(tokens), None, cache, rows=Rows.of([1, 1])).logits
+
+    with watch(quick):
+        expected = list(answers())
+    for found, other in zip(answers(), expected, strict=True):
+        torch.testing.assert_close(found, other, rtol=0, atol=level)
+
+
+@pytest.mark.parametrize("kind", [torch.int32, torch.int16])
+@torch.inference_mode()
+def test_tokens_of_any_whole_numbers(kind):
+    quick, tokens = prepare(single("learned")), torch.tensor([1, 2, 3, 4])
+    assert torch.equal(quick(tokens.to(kind), rows=Rows.of([4])).logits, quick(tokens, rows=Rows.of([4])).logits)
 
 
 def test_listeners_come_and_go():
@@ -176,12 +203,14 @@ def test_a_cache_changes_nothing(kind, precision):
     quick, level = prepare(single(kind), precision), 1e-5 if precision is Precision.FP32 else 0.05
     sources = [[5, 6, 7], [8, 9]] if translates(kind) else None
     again = reading.Rereading(quick, sources)
-    watched, plain = (reading.begin(quick, sources) for _ in range(2))
-    for tokens in ([3, 4, 5], [6]), ([7], [8]), ([9], [10]), ([11], [12]):
+    watched, plain, *in_turn = (reading.begin(quick, sources) for _ in range(4))
+    for step, tokens in enumerate([([3, 4, 5], [6]), ([7], [8]), ([9], [10]), ([11], [12])]):
         expected = again.read(tokens)
         torch.testing.assert_close(plain.read(tokens), expected, rtol=0, atol=1e-5)
+        torch.testing.assert_close(in_turn[step % 2].read(tokens), expected, rtol=0, atol=level)
         with watch(quick, "decoder.blocks.0.attention"):
             torch.testing.assert_close(watched.read(tokens), expected, rtol=0, atol=level)
+            torch.testing.assert_close(in_turn[1 - step % 2].read(tokens), expected, rtol=0, atol=level)
 
 
 @pytest.mark.parametrize("kind", KINDS)

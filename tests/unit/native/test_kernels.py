@@ -276,6 +276,19 @@ def test_a_sum_with_what_is_no_number_is_none(strange):
     assert not found[1].isfinite().any()
 
 
+@pytest.mark.parametrize("place", [0, 4079, 4080, 4095, 4096, 5000, 8191, 8192])
+def test_what_is_no_number_is_found_wherever_it_stands(place):
+    """Sums are made stretch by stretch: of nothing possible in the first, of what is no number in any."""
+    scores = numbers(3, 8193)
+    scores[1:, :4096] = -math.inf
+    scores[2:] = -math.inf
+    torch.testing.assert_close(kernels.log_sum(scores)[:2], scores[:2].double().logsumexp(1, keepdim=True).float())
+    assert kernels.log_sum(scores)[2] == -math.inf
+    scores[:, place] = math.nan
+    assert kernels.log_sum(scores).isnan().all()
+    assert kernels.log_sum(torch.full((1, 9000), math.nan)).isnan().all()
+
+
 def test_nothing_possible_adds_up_to_nothing():
     assert kernels.log_sum(torch.full((1, 20), -math.inf)).tolist() == [[-math.inf]]
 

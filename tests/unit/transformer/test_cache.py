@@ -133,6 +133,15 @@ def test_token_by_token_for_long_enough_that_the_rectangle_grows(position):
     close(torch.cat(steps, dim=1), network(tokens).hidden)
 
 
+@pytest.mark.parametrize("position", POSITIONS)
+def test_lengths_that_look_like_the_bounds_of_rows(position):
+    """One and two tokens are kept of two rows; of the next ones the second stands from 1 to 2."""
+    running = Running(made(decoder_only(position)), 2, seed=1)
+    running.step([1, 2], seed=2)
+    running.step([2, 3], seed=3)
+    running.step([1, 4], seed=4)
+
+
 def test_two_continuations_of_one_text_do_not_touch_each_other():
     running = Running(shared(decoder_only("learned")), 1, seed=0)
     running.step([4], seed=1)
