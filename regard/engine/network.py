@@ -15,10 +15,10 @@ from regard.engine.attention import QuickAttention, fits
 from regard.engine.block import compiled_block
 from regard.engine.embedding import compiled_embedding
 from regard.engine.matrix import Precision, matrix_of
-from regard.engine.memory import keep_freed
 from regard.engine.parts import CrossProjection, SelfProjection, quicker
 from regard.engine.stack import compiled_stack
 from regard.native.library import available
+from regard.native.memory import keep_freed
 from regard.transformer.attention import MultiHeadAttention, Projection
 from regard.transformer.block import Block
 from regard.transformer.embedding import Embedding

@@ -15,7 +15,7 @@ from regard.checkpoint.load import NATIVE
 from regard.checkpoint.report import Report
 from regard.checkpoint.save import save
 from regard.data.batches import Batches
-from regard.engine.memory import keep_few_kernels, keep_freed
+from regard.native.memory import keep_few_kernels, keep_freed
 from regard.text.tokenizer import Tokenizer
 from regard.training import average, recipe, state, tensorboard
 from regard.training.aim import objective_of, start_of

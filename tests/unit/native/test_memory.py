@@ -10,7 +10,7 @@ import pytest
 STEPS = """
 import resource, sys
 import torch
-from regard.engine.memory import keep_freed
+from regard.native.memory import keep_freed
 
 told = keep_freed()
 def step():
@@ -50,7 +50,7 @@ def test_who_starts_the_process_decides():
 SHAPES = """
 import ctypes
 import torch
-from regard.engine.memory import keep_few_kernels
+from regard.native.memory import keep_few_kernels
 
 if %s:
     keep_few_kernels()
