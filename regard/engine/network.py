@@ -35,7 +35,7 @@ def prepare(network: AnyNetwork, precision: Precision = Precision.FP32) -> AnyNe
         quick = prepare(network, Precision.INT8)
 
     What is not replaced is shared with the network, which stays as it is. Let go of it and its weights are freed. From
-    now on the process keeps some of the memory that it frees (`memory.py`).
+    now on the process keeps some of the memory that it frees (`native/memory.py`).
     """
     parameter = next(network.parameters())
     if parameter.device.type != "cpu":
