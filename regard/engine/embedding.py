@@ -25,10 +25,10 @@ class CompiledEmbedding(Embedding):
         self, tokens: Given, rows: Rows, segments: Int[Tensor, " tokens"] | None = None
     ) -> Float[Tensor, "tokens model"]:
         """The vectors of these tokens."""
-        known = isinstance(tokens, Tensor) and tokens.device.type == "cpu" and rows.end <= self._most()
-        if not known or segments is not None or self.listeners:
+        if not isinstance(tokens, Tensor) or tokens.device.type != "cpu" or rows.end > self._most():
             return super().forward(tokens, rows, segments)
-        assert isinstance(tokens, Tensor)
+        if segments is not None or self.listeners:
+            return super().forward(tokens, rows, segments)
         table: nn.Module = self.tokens
         levels, scale = (table.levels, table.scale) if isinstance(table, RoundedTokens) else (table.weight, None)
         assert isinstance(levels, Tensor)

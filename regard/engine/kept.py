@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from regard.native.kernels import move
@@ -16,7 +16,7 @@ from regard.transformer.cache import Kept, Moves
 class CompiledKept(Kept):
     """The same keys and values. The compiled parts copy rows, each as far as it is filled.
 
-    So far they take memory, too: a text of a batch may be much longer than the others.
+    Large rectangles take memory that far only: a text of a batch may be much longer than the others.
     """
 
     def __init__(self) -> None:
@@ -28,20 +28,25 @@ class CompiledKept(Kept):
         """Keep some rows, in some order."""
         assert self.key is not None
         self.lengths = moves.lengths(self.lengths)
-        lengths, heads, here = lengths_of(moves.known, self.lengths), self.key.shape[1], self.described()
-        if moves.to is not None:
-            move(here, here, heads, moves.rows, moves.to, lengths)
-            return
-        before, shape = (self.key, self.value, here), (len(moves.order), *self.key.shape[1:])
-        self.key, self.value = (zeros(shape, self.key.dtype) for _ in range(2))
-        move(before[2], self.described(), heads, moves.rows, torch.arange(len(moves.order), device="cpu"), lengths)
+        lengths = lengths_of(moves.known, self.lengths)
+        if moves.to is None:
+            self._copy(moves.rows, lengths, len(moves.order), self.key.shape[2])
+        else:
+            here = self.described()
+            move(here, here, self.key.shape[1], moves.rows, moves.to, lengths)
 
     def _make_room(self, filled: tuple[int, ...], lines: int, room: int, like: Float[Tensor, "_ heads dim"]) -> None:
-        before = None if self.key is None else (self.key, self.value, self.described())
-        self.key, self.value = (zeros((lines, like.shape[1], room, like.shape[2]), like.dtype) for _ in range(2))
-        if before is not None:
-            rows = torch.arange(len(filled), device="cpu")
-            move(before[2], self.described(), like.shape[1], rows, rows, Lengths(filled))
+        if self.key is None:
+            self.key, self.value = (zeros((lines, like.shape[1], room, like.shape[2]), like.dtype) for _ in range(2))
+        else:
+            self._copy(torch.arange(len(filled), device="cpu"), Lengths(filled), lines, room)
+
+    def _copy(self, rows: Int[Tensor, " copied"], lengths: Lengths, lines: int, room: int) -> None:
+        """Move to other rectangles, where these rows are the first ones."""
+        assert self.key is not None
+        old, (_, heads, _, dim) = (self.key, self.value, self.described()), self.key.shape  # held until it is copied
+        self.key, self.value = (zeros((lines, heads, room, dim), self.key.dtype) for _ in range(2))
+        move(old[2], self.described(), heads, rows, torch.arange(len(rows), device="cpu"), lengths)
 
     def described(self) -> Described:
         """Where they are."""
