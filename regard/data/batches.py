@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any
 
@@ -66,6 +66,10 @@ class Ids:
         whole = self.tokens.new_full((self.rows.batch, self.rows.longest), fill)
         return whole.index_put((self.rows.row_of, self.rows.columns), self.tokens)
 
+    def twice(self) -> Ids:
+        """All rows, and then all rows once more."""
+        return Ids(self.tokens.repeat(2), Rows.of(2 * self.rows.lengths, self.rows.device, 2 * self.rows.starts))
+
 
 @dataclass(frozen=True)
 class Batch:
@@ -80,6 +84,11 @@ class Batch:
 
     def __getitem__(self, name: str) -> Ids:
         return self.columns[name]
+
+    def twice(self) -> Batch:
+        """All rows, and then all rows once more."""
+        columns = {name: ids.twice() for name, ids in self.columns.items()}
+        return replace(self, columns=columns, indices=np.tile(self.indices, 2))
 
 
 class Batches:

@@ -38,7 +38,7 @@ FUNCTIONS = {
     "bend": "lpipp",
     "bend_back": "lpippp",
     "lose": "llppdp",
-    "lose_twice": "llpppddp",
+    "lose_twice": "llppddp",
     "attend_in_training": "p",
     "attend_back": "p",
 }

@@ -189,14 +189,10 @@ def lose(
 
 
 def lose_twice(
-    first: Float[Tensor, "tokens vocabulary"],
-    second: Float[Tensor, "tokens vocabulary"],
-    targets: Int[Tensor, " tokens"],
-    smoothing: float,
-    agreement: float,
+    scores: Float[Tensor, "tokens 2 vocabulary"], targets: Int[Tensor, " tokens"], smoothing: float, agreement: float
 ) -> Float[Tensor, ""]:
     """The sum of both cross-entropies and of the disagreement (`training/agreement.py`). Scores become gradients."""
-    losses = torch.empty(len(first), dtype=torch.float64)
-    at = (first.data_ptr(), second.data_ptr(), targets.data_ptr())
-    library().lose_twice(*first.shape, *at, smoothing, agreement, losses.data_ptr())
+    losses = torch.empty(len(scores), dtype=torch.float64)
+    at = (scores.data_ptr(), targets.data_ptr())
+    library().lose_twice(len(scores), scores.shape[2], *at, smoothing, agreement, losses.data_ptr())
     return losses.sum()

@@ -21,12 +21,11 @@ from regard.native.training import lose_twice
 from regard.training.cross_entropy import SCORES, Gradients, Vocabulary
 from regard.training.dropout import compiled
 
-Vectors = Float[Tensor, "tokens dim"]
+Twice = Float[Tensor, "2 tokens dim"]
 
 
 def agreeing_cross_entropy(
-    first: Vectors,
-    second: Vectors,
+    both: Twice,
     weight: Float[Tensor, "vocabulary dim"],
     bias: Float[Tensor, " vocabulary"] | None,
     targets: Int[Tensor, " tokens"],
@@ -35,7 +34,7 @@ def agreeing_cross_entropy(
     kind: type[Vocabulary] = Vocabulary,
 ) -> Float[Tensor, ""]:
     """The sum of both losses of all tokens, and of their disagreement, when both are scored by `weight` and `bias`."""
-    return LoseTwice.apply(first, second, weight, bias, targets, smoothing, agreement, kind)  # type: ignore[no-untyped-call]
+    return LoseTwice.apply(both, weight, bias, targets, smoothing, agreement, kind)  # type: ignore[no-untyped-call]
 
 
 class LoseTwice(torch.autograd.Function):
@@ -44,8 +43,7 @@ class LoseTwice(torch.autograd.Function):
     @staticmethod
     def forward(
         ctx: Any,
-        first: Tensor,
-        second: Tensor,
+        both: Tensor,
         weight: Tensor,
         bias: Tensor | None,
         targets: Tensor,
@@ -53,40 +51,40 @@ class LoseTwice(torch.autograd.Function):
         agreement: float,
         kind: type[Vocabulary],
     ) -> Tensor:
-        """The loss. The gradients are computed on the way."""
-        wanted = (True, *ctx.needs_input_grad[2:4])
-        first, second, vocabulary = first.contiguous(), second.contiguous(), kind(weight, bias)
-        gradients = [Gradients(x, vocabulary, wanted) for x in (first, second)]
-        gradients[1].weight, gradients[1].bias = gradients[0].weight, gradients[0].bias  # both add to the same
-        size = max(1, SCORES // (4 * len(weight)))
-        total = first.new_zeros(())
-        for start in range(0, len(first), size):
-            place = slice(start, start + size)
-            aims = targets[place]
-            if compiled(first, weight):
-                scores = [vocabulary.scores(x[place]) for x in (first, second)]
-                total += lose_twice(scores[0], scores[1], aims.contiguous(), smoothing, agreement)
-                for x, score, gradient in zip((first, second), scores, gradients, strict=True):
-                    gradient.add_scored(start, x[place], score)
+        """The loss. The gradients are computed on the way.
+
+        The two vectors of a token stand side by side here: the matrix and its gradient are gone through once for both.
+        """
+        wanted = (True, *ctx.needs_input_grad[1:3])
+        x, vocabulary = both.transpose(0, 1).flatten(0, 1), kind(weight, bias)
+        gradients = Gradients(x, vocabulary, wanted)
+        size = max(1, SCORES // (2 * len(weight)))
+        total = x.new_zeros(())
+        for start in range(0, len(targets), size):
+            place = slice(2 * start, 2 * (start + size))
+            aims = targets[start : start + size]
+            if compiled(x, weight):
+                scores = vocabulary.scores(x[place])
+                total += lose_twice(scores.view(-1, 2, len(weight)), aims.contiguous(), smoothing, agreement)
+                gradients.add_scored(place.start, x[place], scores)
                 continue
-            logs = [functional.linear(x[place], weight, bias).log_softmax(dim=1) for x in (first, second)]
-            chances = [log.exp() for log in logs]
-            for log in logs:
-                right, mean = log.gather(1, aims[:, None]), log.mean(dim=1)
-                total -= (1 - smoothing) * right.sum() + smoothing * mean.sum()
-            apart, between = logs[0].sub_(logs[1]), chances[0] - chances[1]
-            for x, chance, sign, gradient in zip((first, second), chances, (1, -1), gradients, strict=True):
+            logs = functional.linear(x[place], weight, bias).log_softmax(dim=1)
+            chances, twice = logs.exp(), aims.repeat_interleave(2)
+            total -= (1 - smoothing) * logs.gather(1, twice[:, None]).sum() + smoothing * logs.mean(dim=1).sum()
+            apart, between = (values[0::2] - values[1::2] for values in (logs, chances))
+            for chance, sign in ((chances[0::2], 1), (chances[1::2], -1)):
                 weighted = chance * apart
                 divergence = weighted.sum(dim=1, keepdim=True)
                 total += sign * agreement / 2 * divergence.sum()
                 weighted.addcmul_(chance, divergence, value=-1).add_(between)
                 chance.add_(weighted, alpha=sign * agreement / 2)
-                gradient.add(start, x[place], chance, aims, smoothing)
-        ctx.save_for_backward(gradients[0].x, gradients[1].x, gradients[0].weight, gradients[0].bias)
+            gradients.add(place.start, x[place], chances, twice, smoothing)
+        ctx.save_for_backward(gradients.x, gradients.weight, gradients.bias)
         return total
 
     @staticmethod
     def backward(ctx: Any, *gradient: Tensor) -> tuple[Tensor | None, ...]:
         """What `forward` computed, times the gradient of what came after."""
-        parts = (None if part is None else part * gradient[0] for part in ctx.saved_tensors)
-        return *parts, None, None, None, None
+        x, *others = (None if part is None else part * gradient[0] for part in ctx.saved_tensors)
+        assert x is not None
+        return x.view(-1, 2, x.shape[1]).transpose(0, 1), *others, None, None, None, None

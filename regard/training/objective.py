@@ -7,7 +7,7 @@ a whole update and divides once, so the loss is per token whatever the accumulat
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, TypeGuard, runtime_checkable
 
 import torch
@@ -54,10 +54,16 @@ class Objective(Protocol):
 class Asked:
     """A question to a network, and what it should have said at each place."""
 
-    call: Callable[[Any], Any]
-    """Asks a network, and returns its `Output`."""
+    call: Callable[[Any, Batch], Any]
+    """Has a network read a batch, and returns its `Output`."""
+    batch: Batch
+    """What it reads."""
     labels: Int[Tensor, " places"]
     """What is right; IGNORED where anything is."""
+
+    def twice(self) -> Asked:
+        """All rows, and then all rows once more."""
+        return replace(self, batch=self.batch.twice(), labels=self.labels.repeat(2))
 
 
 Vectors = Float[Tensor, "places model"]
@@ -120,9 +126,9 @@ def answer(asked: Asked, network: Any) -> tuple[Vectors, EachToken | None, Int[T
     labels = asked.labels
     head = network.head if isinstance(network.head, EachToken) else None
     if head is not None:
-        vectors = asked.call(network.headless()).hidden
+        vectors = asked.call(network.headless(), asked.batch).hidden
     else:
-        vectors = asked.call(network).logits
+        vectors = asked.call(network, asked.batch).logits
         if vectors is None:
             raise ValueError("the network has no head that gives labels: this objective needs one")
     labelled = labels != IGNORED

@@ -174,15 +174,15 @@ def words_loss(
 
 def agreeing_words_loss(
     head: LanguageModel,
-    first: Float[Tensor, "tokens model"],
-    second: Float[Tensor, "tokens model"],
+    hidden: Float[Tensor, "twice model"],
     targets: Int[Tensor, " tokens"],
     smoothing: float,
     agreement: float,
 ) -> Float[Tensor, ""]:
-    """The sum of both losses, and of what the head says differently of the two (`agreement.py`)."""
-    both = (_finished(head, first), _finished(head, second))
-    return agreeing_cross_entropy(*both, head.output.weight, head.bias, targets, smoothing, agreement, _kind(head))
+    """The sum of the losses on two readings, one behind the other, and of what the head says differently of the two."""
+    finished = _finished(head, hidden)
+    both = finished.view(2, len(targets), finished.shape[1])
+    return agreeing_cross_entropy(both, head.output.weight, head.bias, targets, smoothing, agreement, _kind(head))
 
 
 def _kind(head: LanguageModel) -> type[Vocabulary]:

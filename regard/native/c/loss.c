@@ -72,12 +72,13 @@ static void exponentials_of_two(long size, float *s, float *t, const float top[2
 }
 
 /* The same for two answers p and q to one question, which are to agree (R-Drop): both losses, and w/2 · (KL(p‖q) + KL(q‖p)).
-   With d = log p - log q, the last term gives p the gradient w/2 · (p·(d - KL(p‖q)) + p - q), and q likewise. */
-PUBLIC void lose_twice(long rows, long size, float *first_scores, float *second_scores, const long *targets,
-                       double smoothing, double weight, double *losses) {
+   With d = log p - log q, the last term gives p the gradient w/2 · (p·(d - KL(p‖q)) + p - q), and q likewise.
+   The scores of q stand behind those of p. */
+PUBLIC void lose_twice(long rows, long size, float *scores, const long *targets, double smoothing, double weight,
+                       double *losses) {
 #pragma omp parallel for num_threads(threads_for(16.0 * rows * size))
     for (long row = 0; row < rows; row++) {
-        float *s = first_scores + row * size, *t = second_scores + row * size;
+        float *s = scores + 2 * row * size, *t = s + size;
         long target = targets[row];
         float *difference = scratch(DIFFERENCE, size * sizeof(float)); /* of the logarithms, but for a constant: `more` */
         float top[2] = {largest(size, s), largest(size, t)}, right = s[target] + t[target];

@@ -17,6 +17,8 @@ from regard.training.quick import agreeing_words_loss
 class Agree:
     """Another objective, asked twice: dropout leaves out other parts each time, and the two answers are to be alike.
 
+    All rows are read once more behind themselves, in one batch of twice the size.
+
     The loss is the mean of the two, plus `weight` / 2 times their divergence, which is the mean of KL(p ‖ q) and
     KL(q ‖ p). (The paper adds the two losses up; here it is halved, to be a loss per label as all others are.)
     """
@@ -30,15 +32,13 @@ class Agree:
         """The sum over the labelled places. Without training, and before it begins, it is the objective's own loss."""
         if not network.training or batch.epoch < self.begin:
             return self.objective.loss(network, batch)
-        asked = self.objective.ask(batch)
-        (first, head, labels), (second, _, _) = answer(asked, network), answer(asked, network)
-        smoothing = self.objective.smoothing
-        if piecewise(head, first):
-            both = agreeing_words_loss(head, first, second, labels, smoothing, self.weight)
+        vectors, head, labels = answer(self.objective.ask(batch).twice(), network)
+        smoothing, count = self.objective.smoothing, len(labels) // 2
+        if piecewise(head, vectors):
+            both = agreeing_words_loss(head, vectors, labels[:count], smoothing, self.weight)
         else:
-            one, other = scored(head, first), scored(head, second)
+            scores = scored(head, vectors)
+            one, other = scores[:count], scores[count:]
             apart = (divergence(one, other) + divergence(other, one)) / 2
-            both = self.weight * apart + sum(
-                cross_entropy(scores, labels, label_smoothing=smoothing, reduction="sum") for scores in (one, other)
-            )
-        return Loss(both / 2, len(labels))
+            both = self.weight * apart + cross_entropy(scores, labels, label_smoothing=smoothing, reduction="sum")
+        return Loss(both / 2, count)

@@ -17,7 +17,7 @@ class Causal(Labelling):
 
     def ask(self, batch: Batch) -> Asked:
         """Every token that has one before it."""
-        return Asked(lambda network: read(network, batch), next_tokens(batch["tokens"]))
+        return Asked(read, batch, next_tokens(batch["tokens"]))
 
 
 def next_tokens(tokens: Ids) -> Tensor:

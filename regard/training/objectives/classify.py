@@ -14,4 +14,4 @@ class Classify(Labelling):
 
     def ask(self, batch: Batch) -> Asked:
         """The label of each row."""
-        return Asked(lambda network: read(network, batch), batch["label"].tokens)
+        return Asked(read, batch, batch["label"].tokens)

@@ -35,7 +35,7 @@ class Masked(Labelling):
         """The tokens at the places that were chosen."""
         given, labels = self.hide(batch["tokens"])
         hidden = replace(batch, columns={**batch.columns, "tokens": Ids(given, batch["tokens"].rows)})
-        return Asked(lambda network: read(network, hidden), labels)
+        return Asked(read, hidden, labels)
 
     def hide(self, tokens: Ids) -> tuple[Int[Tensor, " places"], Int[Tensor, " places"]]:
         """What the network reads, and what it is to say where."""

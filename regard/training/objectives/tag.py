@@ -14,4 +14,4 @@ class Tag(Labelling):
 
     def ask(self, batch: Batch) -> Asked:
         """The tag of each word."""
-        return Asked(lambda network: read(network, batch), batch["tags"].tokens)
+        return Asked(read, batch, batch["tags"].tokens)

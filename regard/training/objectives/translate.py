@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 
@@ -25,11 +26,11 @@ class Translate(Labelling):
 
     def ask(self, batch: Batch) -> Asked:
         """Every token of the target."""
+        return Asked(self._read, batch, batch["target"].tokens)
+
+    def _read(self, network: Any, batch: Batch) -> Any:
         source, target = batch["source"], batch["target"]
-        given = shift_right(target, self.start)
-        return Asked(
-            lambda network: network(source.tokens, given, rows=source.rows, target_rows=target.rows), target.tokens
-        )
+        return network(source.tokens, shift_right(target, self.start), rows=source.rows, target_rows=target.rows)
 
 
 def shift_right(target: Ids, start: int) -> torch.Tensor:

@@ -187,17 +187,17 @@ def test_loss(tokens, vocabulary, smoothing, seed, loud):
 )
 @settings(max_examples=40)
 def test_loss_of_two_answers(tokens, vocabulary, smoothing, weight, seed):
-    pair = [3 * numbers(tokens, vocabulary, seed=seed + n) for n in (0, 1)]
+    pair = 3 * torch.stack([numbers(tokens, vocabulary, seed=seed + n) for n in (0, 1)], dim=1)
     targets = torch.randint(vocabulary, (tokens,), generator=torch.Generator().manual_seed(seed))
-    exact = [scores.double().requires_grad_() for scores in pair]
+    exact = [scores.double().requires_grad_() for scores in pair.unbind(1)]
     logs = [scores.log_softmax(dim=1) for scores in exact]
     apart = sum(functional.kl_div(logs[n], logs[1 - n], reduction="sum", log_target=True) for n in (0, 1))
     losses = [functional.cross_entropy(x, targets, reduction="sum", label_smoothing=smoothing) for x in exact]
     expected = losses[0] + losses[1] + weight / 2 * apart
     gradients = torch.autograd.grad(expected, exact)
-    found = lose_twice(*pair, targets, smoothing, weight)
+    found = lose_twice(pair, targets, smoothing, weight)
     assert found.item() == pytest.approx(expected.item(), rel=1e-5, abs=1e-5)
-    for one, other in zip(pair, gradients, strict=True):
+    for one, other in zip(pair.unbind(1), gradients, strict=True):
         torch.testing.assert_close(one.double(), other, rtol=1e-4, atol=1e-5)
 
 

@@ -92,7 +92,7 @@ def test_agreement_is_its_definition(tokens, vocabulary, bias, smoothing, weight
     second = (first + torch.randn_like(first) / 2).detach().requires_grad_()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(agreement, "SCORES", held)
-        ours = agreeing_cross_entropy(first, second, matrix, b, targets, smoothing, weight)
+        ours = agreeing_cross_entropy(torch.stack([first, second]), matrix, b, targets, smoothing, weight)
     scores = [functional.linear(x, matrix, b) for x in (first, second)]
     theirs = weight * disagreement(*scores) + sum(
         functional.cross_entropy(one, targets, reduction="sum", label_smoothing=smoothing) for one in scores
@@ -114,7 +114,7 @@ def test_in_bfloat16(monkeypatch, twice):
     found = []
     for kind in (module.Vocabulary, module.HalfVocabulary):
         if twice:
-            loss = agreeing_cross_entropy(x, other, weight, b, targets, 0.1, 2.0, kind)
+            loss = agreeing_cross_entropy(torch.stack([x, other]), weight, b, targets, 0.1, 2.0, kind)
         else:
             loss = cross_entropy(x, weight, b, targets, 0.1, kind)
         found.append((loss, torch.autograd.grad(loss, [x, weight, b])))

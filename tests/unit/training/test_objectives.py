@@ -267,9 +267,9 @@ def test_agreement_is_the_mean_of_two_readings_and_how_far_they_are_apart(object
     torch.manual_seed(5)
     found = Agree(objective=objective, weight=3.0).loss(network.train(), given)
     torch.manual_seed(5)
-    asked = objective.ask(given)
-    readings = [asked.call(network).logits[asked.labels != IGNORED] for _ in range(2)]
-    labels = asked.labels[asked.labels != IGNORED]
+    asked = objective.ask(batch(tokens=ids(*rows, *rows), tags=ids(*rows, *rows)))
+    readings = asked.call(network, asked.batch).logits[asked.labels != IGNORED].chunk(2)
+    labels = asked.labels[asked.labels != IGNORED].chunk(2)[0]
     assert not torch.equal(*readings)
     p, q = (scores.softmax(-1) for scores in readings)
     apart = ((p * (p / q).log()).sum() + (q * (q / p).log()).sum()) / 2
@@ -281,6 +281,22 @@ def test_agreement_is_the_mean_of_two_readings_and_how_far_they_are_apart(object
     network.eval()
     plain = type(objective)(smoothing=0.1).loss(network, given)
     torch.testing.assert_close(Agree(objective=objective).loss(network, given).sum, plain.sum, rtol=0, atol=0)
+
+
+def test_both_readings_have_the_same_words_hidden():
+    network = build(FAMILIES["bert"].read(BERT, "BertForMaskedLM")[0]).train()
+    objective = Masked(mask=4, special=(0, 1, 2, 3, 4), vocabulary=30, share=0.3)
+    seen = []
+    handle = network.embedding.register_forward_hook(lambda module, given, output: seen.append(given[0]))
+    torch.manual_seed(1)
+    given = batch(tokens=ids(*random_rows((30, 20), 30)))
+    found = Agree(objective=objective).loss(network, given)
+    handle.remove()
+    first, second = seen[0].chunk(2)
+    assert torch.equal(first, second)
+    assert not torch.equal(first, given["tokens"].tokens)
+    torch.manual_seed(1)
+    assert found.count == int((objective.ask(given).labels != IGNORED).sum())
 
 
 def test_an_agreement_may_begin_later():
