@@ -19,21 +19,27 @@ from regard.families.table import Place
 
 LEVELS = 127
 SCALE = ".scale"
+AT_ONCE = 1 << 18
+"""So many numbers are rounded at a time: what is worked with takes little memory beside the matrix."""
 TINY = 1e-30
 """The scale of a row of zeros: anything but zero."""
 
 
 def scales(weight: Float[Tensor, "output input"], levels: int = LEVELS) -> Float[Tensor, " output"]:
     """What one level is worth, for each output."""
-    return weight.abs().amax(dim=1).clamp_min(TINY) / levels
+    return torch.linalg.vector_norm(weight, torch.inf, dim=1).clamp_min(TINY) / levels
 
 
 def rounded(
     weight: Float[Tensor, "output input"],
 ) -> tuple[Int8[Tensor, "output input"], Float[Tensor, " output"]]:
     """The weight in levels, and what one level is worth for each output."""
-    scale = scales(weight)
-    return (weight / scale[:, None]).round_().to(torch.int8), scale
+    scale, levels = scales(weight), torch.empty_like(weight, dtype=torch.int8, memory_format=torch.contiguous_format)
+    step = max(1, AT_ONCE // weight.shape[1])
+    for begin in range(0, len(weight), step):
+        some = slice(begin, begin + step)
+        levels[some] = (weight[some] / scale[some, None]).round_()
+    return levels, scale
 
 
 @dataclass(frozen=True)

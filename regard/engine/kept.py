@@ -7,16 +7,20 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from regard.native.kernels import move
-from regard.native.pages import zeros
+from regard.native.pages import PAGES, SMALL, zeros
 from regard.native.structures import Kept as Described
 from regard.native.structures import Lengths, lengths_of
 from regard.transformer.cache import Kept, Moves
+
+ROOM = 256
+"""So many places at least has a rectangle that had to grow."""
 
 
 class CompiledKept(Kept):
     """The same keys and values. The compiled parts copy rows, each as far as it is filled.
 
-    Large rectangles take memory that far only: a text of a batch may be much longer than the others.
+    Rectangles take memory that far only. So one that has to grow gets more places than most texts will fill: what is
+    empty costs nothing, a text may be much longer than the others, and nothing is copied again for every few tokens.
     """
 
     def __init__(self) -> None:
@@ -37,16 +41,21 @@ class CompiledKept(Kept):
 
     def _make_room(self, filled: tuple[int, ...], lines: int, room: int, like: Float[Tensor, "_ heads dim"]) -> None:
         if self.key is None:
-            self.key, self.value = (zeros((lines, like.shape[1], room, like.shape[2]), like.dtype) for _ in range(2))
+            self._begin((lines, like.shape[1], room, like.shape[2]), like.dtype)
         else:
-            self._copy(torch.arange(len(filled), device="cpu"), Lengths(filled), lines, room)
+            self._copy(torch.arange(len(filled), device="cpu"), Lengths(filled), lines, max(room, ROOM))
 
     def _copy(self, rows: Int[Tensor, " copied"], lengths: Lengths, lines: int, room: int) -> None:
         """Move to other rectangles, where these rows are the first ones."""
         assert self.key is not None
         old, (_, heads, _, dim) = (self.key, self.value, self.described()), self.key.shape  # held until it is copied
-        self.key, self.value = (zeros((lines, heads, room, dim), self.key.dtype) for _ in range(2))
+        self._begin((lines, heads, room, dim), self.key.dtype)
         move(old[2], self.described(), heads, rows, torch.arange(len(rows), device="cpu"), lengths)
+
+    def _begin(self, shape: tuple[int, int, int, int], dtype: torch.dtype) -> None:
+        """New rectangles. Those with room to spare have pages of their own, which are there when they are filled."""
+        small = PAGES if shape[2] >= ROOM else SMALL
+        self.key, self.value = (zeros(shape, dtype, small) for _ in range(2))
 
     def described(self) -> Described:
         """Where they are."""

@@ -6,13 +6,19 @@ when they are asked for again: with beams and bytes that took half of the time, 
 
 oneDNN, on the other hand, keeps what it has compiled for each shape that it was given, up to 1,024 of them, all over
 the heap. Batches of text hardly ever have the same shape twice: a run of training grew to gigabytes.
+
+And weights that are mapped from a file stay in memory beside the layout that they were brought into, until the last
+tensor of the file is let go.
 """
 
 from __future__ import annotations
 
 import ctypes
+import mmap
 import os
 import sys
+
+from torch import Tensor
 
 LARGE = (64 << 20, 32 << 20)
 """Blocks up to this many bytes come from the heap; glibc before 2.35 takes no more than the second."""
@@ -22,6 +28,7 @@ KERNELS = "ONEDNN_PRIMITIVE_CACHE_CAPACITY"
 FEW = 128
 """So many are more than a step needs."""
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # the names of these settings in malloc.h
+_PAGEOUT = 21  # what madvise is told, from Linux 5.4 on
 
 
 def keep_freed() -> bool:
@@ -37,6 +44,19 @@ def keep_freed() -> bool:
         return False
     large = any(library.mallopt(_MMAP_THRESHOLD, size) == 1 for size in LARGE)
     return library.mallopt(_TRIM_THRESHOLD, FREE) == 1 and large
+
+
+def set_aside(x: Tensor) -> bool:
+    """Let the system take the memory of numbers that will hardly be read again; whether it could be told so.
+
+    They stay what they are: what was mapped from a file is read from there again if somebody asks for it. Parts of a
+    page that others use stay in memory.
+    """
+    page = mmap.PAGESIZE
+    begin, end = -(-x.data_ptr() // page) * page, (x.data_ptr() + x.nbytes) // page * page
+    if sys.platform != "linux" or end <= begin:
+        return False
+    return ctypes.CDLL(None).madvise(ctypes.c_void_p(begin), ctypes.c_size_t(end - begin), _PAGEOUT) == 0
 
 
 def keep_few_kernels() -> None:

@@ -20,7 +20,10 @@ from torch import Tensor
 PIECE = 32 << 20
 """Bytes of a piece. What is not used of it is never touched, and takes no memory."""
 SMALL = 4 << 20
-"""Bytes that are not worth pages of their own: the heap keeps what was freed, and pages have to be cleared again."""
+"""Bytes that are not worth pages of their own, if they will be filled: the heap keeps what was freed, and pages have to
+be cleared again."""
+PAGES = 64 << 10
+"""The same, if most of them may stay empty."""
 LINE = 64
 """Bytes that a CPU fetches together: no two matrices share them."""
 
@@ -48,10 +51,13 @@ def room(count: int, dtype: torch.dtype) -> Shaped[Tensor, " count"]:
     return found
 
 
-def zeros(shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
-    """Zeros, which take memory only where something is written, page by page, and give it back with the tensor."""
+def zeros(shape: tuple[int, ...], dtype: torch.dtype, small: int) -> Tensor:
+    """Zeros, which take memory only where something is written, page by page, and give it back with the tensor.
+
+    Up to `small` bytes they are ordinary ones.
+    """
     count = math.prod(shape)
-    if count * dtype.itemsize < SMALL:
+    if count * dtype.itemsize < small:
         return torch.zeros(shape, dtype=dtype, device="cpu")
     memory = _memory(count * dtype.itemsize)
     with suppress(OSError):  # a system without large pages

@@ -25,9 +25,9 @@ from regard.text.tokenizer import Encoded, Tokenizer
 from regard.transformer import config
 from regard.transformer.network import DecoderOnly, EncoderDecoder
 
-WIDTHS, FEWEST, MOST = 32768, 16, 128
+WIDTHS, FEWEST, MOST = 32768, 16, 96
 """Rows of a narrow network are cheap, and many are needed before its matrices are what takes the time: so many rows are
-written at once that they hold some 32,768 numbers a token, but no fewer than 16 and no more than 128."""
+written at once that they hold some 32,768 numbers a token, but no fewer than 16 and no more than 96."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,6 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from regard.engine import kept
 from regard.engine.kept import CompiledKept
 from regard.native import pages
 from regard.native.library import available
@@ -20,24 +21,26 @@ HEADS, DIM = 3, 5
 STEPS = st.lists(st.sampled_from(["append", "keep", "spread", "add", "take"]), max_size=9)
 
 
-def append(chance, generator, *all_kept, count):
+def append(chance, generator, *every, count):
     """The same tokens behind the rows of each."""
     rows = Rows.of([chance.randint(1, 9) for _ in range(count)])
     key, value = torch.randn(2, rows.tokens, HEADS, DIM, generator=generator)
-    for kept in all_kept:
-        kept.append(key, value, rows)
+    for one in every:
+        one.append(key, value, rows)
 
 
-def reordered(kept, order):
-    kept.reorder(Moves(order, len(kept.lengths), torch.device("cpu")))
+def reordered(one, order):
+    one.reorder(Moves(order, len(one.lengths), torch.device("cpu")))
 
 
-@pytest.mark.parametrize("small", [0, pages.SMALL])
+@pytest.mark.parametrize("small", [0, kept.SMALL])
 @given(seed=st.integers(0, 10**6), steps=STEPS)
 @settings(max_examples=60)
 def test_whatever_is_done_the_same_is_kept(small, seed, steps):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(pages, "SMALL", small)  # with 0, all of it has pages of its own
+        patch.setattr(kept, "SMALL", small)  # with 0, all of it has pages of its own
+        patch.setattr(kept, "PAGES", small)
+        patch.setattr(kept, "ROOM", 12)  # so that rows come to grow past it
         chance, generator = random.Random(seed), torch.Generator().manual_seed(seed)
         plain, quick = Kept(), CompiledKept()
         append(chance, generator, plain, quick, count=chance.randint(1, 4))
@@ -68,11 +71,23 @@ def test_whatever_is_done_the_same_is_kept(small, seed, steps):
 def test_places_that_are_not_filled_take_no_memory():
     """One row of a hundred is long; the others do not pay for it."""
     before = held()
-    found = pages.zeros((100, 4, 4096, 32), torch.float32)
+    found = pages.zeros((100, 4, 4096, 32), torch.float32, pages.PAGES)
     found[:, :, :8] = 1
     found[0] = 1
     assert held() - before < 20e6 < found.nbytes
     assert not found[1, :, 8:].any()
+
+
+def test_a_cache_that_grows_takes_memory_as_far_as_rows_are_filled():
+    """64 rows of 20 tokens in rectangles for 256, and no more of them on the way there."""
+    generator, found = torch.Generator().manual_seed(1), CompiledKept()
+    before = held()
+    for _ in range(20):
+        key, value = torch.randn(2, 64, 8, 64, generator=generator)
+        found.append(key, value, Rows.of([1] * 64))
+    filled = 2 * 64 * 8 * 20 * 64 * 4
+    assert found.key.shape[2] == kept.ROOM
+    assert held() - before < 2 * filled < found.key.nbytes
 
 
 def held():

@@ -4,8 +4,12 @@ import ctypes
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
+import torch
+
+from regard.native.memory import set_aside
 
 STEPS = """
 import resource, sys
@@ -45,6 +49,28 @@ def test_who_starts_the_process_decides():
     told, count = faults(MALLOC_TRIM_THRESHOLD_="131072")
     assert not told
     assert count > 10_000
+
+
+def test_what_is_set_aside_leaves_memory_and_stays_what_it_is(tmp_path):
+    count = 4 << 20
+    torch.arange(count, dtype=torch.float32).numpy().tofile(tmp_path / "numbers")
+    mapped = torch.from_file(str(tmp_path / "numbers"), size=count, dtype=torch.float32)
+    assert mapped.sum(dtype=torch.float64) == count * (count - 1) / 2
+    before = held()
+    if not set_aside(mapped):
+        pytest.skip("this system cannot be asked")
+    assert before - held() > 15 << 20  # of 16 MB
+    assert torch.equal(mapped, torch.arange(count, dtype=torch.float32))
+    own = torch.ones(count)
+    set_aside(own)
+    assert own.sum() == count
+    assert not set_aside(torch.ones(3))  # less than a page
+
+
+def held():
+    """Bytes of files that are in memory."""
+    said = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) * 1024 for line in said if line.startswith("RssFile"))
 
 
 SHAPES = """
