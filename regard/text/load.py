@@ -146,10 +146,10 @@ def _open(path: Path, family: str | None, theirs: Theirs) -> Tokenizer:
 
 def _whole(path: Path, family: str | None, theirs: Theirs) -> Tokenizer:
     """A `tokenizer.json`: it says everything but what the special tokens are for."""
-    read_json(path)  # says what is wrong with a file that is no JSON
     try:
         core = tokenizers.Tokenizer.from_file(str(path))
     except Exception as error:  # the library raises nothing narrower
+        read_json(path)  # says what is wrong with a file that is no JSON
         raise TokenizerError(f"{path}: this is no tokenizer ({error})") from None
     if family == "clip":
         core.decoder = layouts.clip_decoder()
