@@ -21,7 +21,7 @@ from regard.engine.matrix import Precision
 from regard.engine.network import matrices, prepare
 from regard.engine.shortlist import Shortlist
 from regard.generation.given import rooms
-from regard.native.memory import set_aside
+from regard.native.memory import MappedFiles
 from regard.tasks import generate as generating
 from regard.tasks import habits
 from regard.tasks import translate as translating
@@ -193,4 +193,4 @@ def load(
     network, report = checkpoint.load(
         place, architecture=architecture, change=change, dtype=torch.float32, device=device, in_bytes=matrices
     )
-    return Model(prepare(network, wanted, done=set_aside), report, place, wanted)
+    return Model(prepare(network, wanted, done=MappedFiles(place).let_go), report, place, wanted)

@@ -45,6 +45,11 @@ class CompiledKept(Kept):
         else:
             self._copy(torch.arange(len(filled), device="cpu"), Lengths(filled), lines, max(room, ROOM))
 
+    def _put_behind(self, other: Kept) -> None:
+        assert self.key is not None
+        rows, lengths = torch.arange(len(other.lengths), device="cpu"), Lengths(self.lengths + other.lengths)
+        move(described(other), self.described(), self.key.shape[1], rows, rows + len(self.lengths), lengths)
+
     def _copy(self, rows: Int[Tensor, " copied"], lengths: Lengths, lines: int, room: int) -> None:
         """Move to other rectangles, where these rows are the first ones."""
         assert self.key is not None
@@ -53,7 +58,7 @@ class CompiledKept(Kept):
         move(old[2], self.described(), heads, rows, torch.arange(len(rows), device="cpu"), lengths)
 
     def _begin(self, shape: tuple[int, int, int, int], dtype: torch.dtype) -> None:
-        """New rectangles. Those with room to spare have pages of their own, which are there when they are filled."""
+        """New rectangles. From 256 places on they have pages of their own, which are there when they are filled."""
         small = PAGES if shape[2] >= ROOM else SMALL
         self.key, self.value = (zeros(shape, dtype, small) for _ in range(2))
 

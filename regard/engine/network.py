@@ -36,9 +36,10 @@ def prepare(
 
         quick = prepare(network, Precision.INT8)
 
-    What is not replaced is shared with the network, which stays as it is. Let go of it and its weights are freed;
-    `done` is told the weights of each part as soon as something stands in for it. From now on the process keeps some
-    of the memory that it frees (`native/memory.py`).
+    What is not replaced is shared with the network, which stays as it is. Let go of it and its weights are freed.
+    `done` is told the weights of each part as soon as something stands in for it: they will hardly be read again, but
+    for tables and norms, which it may be made of. From now on the process keeps some of the memory that it frees
+    (`native/memory.py`).
     """
     parameter = next(network.parameters())
     if parameter.device.type != "cpu":

@@ -17,6 +17,7 @@ import ctypes
 import mmap
 import os
 import sys
+from pathlib import Path
 
 from torch import Tensor
 
@@ -28,7 +29,6 @@ KERNELS = "ONEDNN_PRIMITIVE_CACHE_CAPACITY"
 FEW = 128
 """So many are more than a step needs."""
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # the names of these settings in malloc.h
-_PAGEOUT = 21  # what madvise is told, from Linux 5.4 on
 
 
 def keep_freed() -> bool:
@@ -46,17 +46,29 @@ def keep_freed() -> bool:
     return library.mallopt(_TRIM_THRESHOLD, FREE) == 1 and large
 
 
-def set_aside(x: Tensor) -> bool:
-    """Let the system take the memory of numbers that will hardly be read again; whether it could be told so.
+class MappedFiles:
+    """Where the files of a folder are mapped into this process, as it was when this was made."""
 
-    They stay what they are: what was mapped from a file is read from there again if somebody asks for it. Parts of a
-    page that others use stay in memory.
-    """
-    page = mmap.PAGESIZE
-    begin, end = -(-x.data_ptr() // page) * page, (x.data_ptr() + x.nbytes) // page * page
-    if sys.platform != "linux" or end <= begin:
-        return False
-    return ctypes.CDLL(None).madvise(ctypes.c_void_p(begin), ctypes.c_size_t(end - begin), _PAGEOUT) == 0
+    def __init__(self, folder: Path) -> None:
+        table, files = Path("/proc/self/maps"), {str(path.resolve()) for path in folder.iterdir()}
+        lines = table.read_text(encoding="utf-8").splitlines() if table.exists() else []
+        fields = (line.split(maxsplit=5) for line in lines)
+        private = [place for place, how, *_, name in fields if how.endswith("p") and name in files]
+        self.places = [tuple(int(edge, 16) for edge in place.split("-")) for place in private]
+
+    def let_go(self, x: Tensor) -> bool:
+        """Give back the memory of numbers that were read from one of the files; whether it was given back.
+
+        Whoever asks for them again gets them from the file. What was written in their place is lost: this is for those
+        who have just opened the folder, and nobody else.
+        """
+        spans = (stride * (count - 1) for count, stride in zip(x.shape, x.stride(), strict=True))
+        begin, end = x.data_ptr(), x.data_ptr() + x.itemsize * (1 + sum(spans))
+        begin, end = -(-begin // mmap.PAGESIZE) * mmap.PAGESIZE, end // mmap.PAGESIZE * mmap.PAGESIZE
+        if end <= begin or not any(first <= begin and end <= last for first, last in self.places):
+            return False
+        told = ctypes.CDLL(None).madvise(ctypes.c_void_p(begin), ctypes.c_size_t(end - begin), mmap.MADV_DONTNEED)
+        return bool(told == 0)
 
 
 def keep_few_kernels() -> None:

@@ -116,7 +116,11 @@ class Labelling:
         return Loss(label_loss(vectors, head, labels, 0.0), len(labels), {"accuracy": right})
 
 
-def answer(asked: Asked, network: Any) -> tuple[Vectors, EachToken | None, Int[Tensor, " places"]]:
+Answer = tuple[Vectors, EachToken | None, Int[Tensor, " places"]]
+"""Vectors, the head that is to score them, and the labels."""
+
+
+def answer(asked: Asked, network: Any) -> Answer:
     """The vectors at the labelled places, the head that is to score them, and the labels.
 
     Where the head scores each place alone, it is left off while the network runs: places without a label are then

@@ -137,13 +137,20 @@ class Kept:
         """Put the rows of another cache behind these."""
         if self.key is None or self.value is None or other.key is None or other.value is None:
             raise ValueError("rows can be added to a cache only after both have seen their first tokens")
-        here, both, longest = len(self.lengths), len(self.lengths) + len(other.lengths), other.longest
+        both, longest = len(self.lengths) + len(other.lengths), other.longest
         lines, _, room, _ = self.key.shape
         if lines < both or room < longest:
             self._make_room(self.lengths, max(lines, both), max(room, longest), self.key[:0, :, 0])
-        self.key[here:both, :, :longest] = other.key[: both - here, :, :longest]
-        self.value[here:both, :, :longest] = other.value[: both - here, :, :longest]
+        self._put_behind(other)
         self.lengths += other.lengths
+
+    def _put_behind(self, other: Kept) -> None:
+        """Copy the rows of another cache to the lines behind these, where there is room for them."""
+        here, both, longest = len(self.lengths), len(self.lengths) + len(other.lengths), other.longest
+        for mine, others in ((self.key, other.key), (self.value, other.value)):
+            assert mine is not None
+            assert others is not None
+            mine[here:both, :, :longest] = others[: both - here, :, :longest]
 
     def take(self, rows: Sequence[int]) -> Kept:
         """A copy of these rows alone."""

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from regard.native.memory import set_aside
+from regard.native.memory import MappedFiles
 
 STEPS = """
 import resource, sys
@@ -51,20 +51,43 @@ def test_who_starts_the_process_decides():
     assert count > 10_000
 
 
-def test_what_is_set_aside_leaves_memory_and_stays_what_it_is(tmp_path):
-    count = 4 << 20
-    torch.arange(count, dtype=torch.float32).numpy().tofile(tmp_path / "numbers")
-    mapped = torch.from_file(str(tmp_path / "numbers"), size=count, dtype=torch.float32)
-    assert mapped.sum(dtype=torch.float64) == count * (count - 1) / 2
+COUNT = 4 << 20
+
+
+def mapped_numbers(path):
+    """16 MB of numbers in a file that is mapped, all of them read."""
+    torch.arange(COUNT, dtype=torch.float32).numpy().tofile(path)
+    mapped = torch.from_file(str(path), size=COUNT, dtype=torch.float32)
+    assert mapped.sum(dtype=torch.float64) == COUNT * (COUNT - 1) / 2
+    return mapped
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems are not asked")
+def test_what_is_let_go_leaves_memory_and_is_still_there(tmp_path):
+    (tmp_path / "blobs").mkdir()
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder" / "numbers").symlink_to(tmp_path / "blobs" / "numbers")  # as the hub's folders have it
+    mapped = mapped_numbers(tmp_path / "blobs" / "numbers")
     before = held()
-    if not set_aside(mapped):
-        pytest.skip("this system cannot be asked")
-    assert before - held() > 15 << 20  # of 16 MB
-    assert torch.equal(mapped, torch.arange(count, dtype=torch.float32))
-    own = torch.ones(count)
-    set_aside(own)
-    assert own.sum() == count
-    assert not set_aside(torch.ones(3))  # less than a page
+    assert MappedFiles(tmp_path / "folder").let_go(mapped)
+    assert before - held() > 15 << 20
+    assert torch.equal(mapped, torch.arange(COUNT, dtype=torch.float32))
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems are not asked")
+def test_columns_of_a_matrix_are_let_go_with_what_is_between_them(tmp_path):
+    mapped = mapped_numbers(tmp_path / "numbers").view(-1, 2048)
+    before = held()
+    assert MappedFiles(tmp_path).let_go(mapped[:, 512:1024].t())
+    assert before - held() > 15 << 20
+
+
+def test_only_what_is_mapped_from_these_files_is_let_go(tmp_path):
+    (tmp_path / "here").mkdir()
+    mapped, own, few = mapped_numbers(tmp_path / "numbers"), torch.ones(COUNT), torch.ones(3)
+    here = MappedFiles(tmp_path / "here")
+    assert not any(here.let_go(x) for x in (mapped, own, few))
+    assert own.sum() == COUNT
 
 
 def held():

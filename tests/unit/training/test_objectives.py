@@ -283,6 +283,27 @@ def test_agreement_is_the_mean_of_two_readings_and_how_far_they_are_apart(object
     torch.testing.assert_close(Agree(objective=objective).loss(network, given).sum, plain.sum, rtol=0, atol=0)
 
 
+def test_layers_are_left_out_anew_for_the_second_reading():
+    """All rows of a batch lose the same layers: were both readings one batch, they would always agree."""
+    dropped = dict.fromkeys(("encoder_layerdrop", "decoder_layerdrop"), 0.5)
+    sizes = dict(vocab_size=12, d_model=8, encoder_layers=2, decoder_layers=2, max_position_embeddings=9)
+    others = dict.fromkeys(("encoder_attention_heads", "decoder_attention_heads"), 2)
+    values = dict(**sizes, **others, **dropped, encoder_ffn_dim=9, decoder_ffn_dim=9, dropout=0.0)
+    network = build(FAMILIES["bart"].read(values, "BartForConditionalGeneration")[0]).double().train()
+    with torch.no_grad():
+        for weight in network.parameters():
+            weight.normal_()
+    given = batch(source=ids([3, 4, 5]), target=ids([6, 7, 2]))
+    apart = 0.0
+    for seed in range(5):
+        losses = []
+        for weight in (0.0, 1.0):
+            torch.manual_seed(seed)
+            losses.append(Agree(objective=Translate(start=2), weight=weight).loss(network, given).sum.item())
+        apart += losses[1] - losses[0]
+    assert apart > 1e-3
+
+
 def test_both_readings_have_the_same_words_hidden():
     network = build(FAMILIES["bert"].read(BERT, "BertForMaskedLM")[0]).train()
     objective = Masked(mask=4, special=(0, 1, 2, 3, 4), vocabulary=30, share=0.3)
