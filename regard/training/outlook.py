@@ -48,7 +48,8 @@ def memory(chosen: Recipe, design: config.Network) -> tuple[int, int]:
     fixed = 4 * parameters * (2 + copies + (1 if plan.ema else 0))
     values = sum([_kept(stack, width(design), plan.recompute) for stack in _stacks(design)])
     vocabulary = getattr(getattr(design, "head", None), "vocabulary", 0)
-    return int(fixed), int(4 * plan.tokens * (values + 3 * vocabulary))
+    readings = 2 if getattr(chosen.objective, "agreement", 0) else 1
+    return int(fixed), int(4 * plan.tokens * readings * (values + 3 * vocabulary))
 
 
 def _kept(stack: config.Stack, model_dim: int, recompute: bool) -> int:

@@ -93,17 +93,19 @@ def test_plot_needs_a_run(tmp_path):
     assert run("plot", tmp_path, "--output", tmp_path / "a.gif").exit_code == 2
 
 
-def test_the_estimate_of_memory_is_of_the_right_size(tmp_path):
+@pytest.mark.parametrize("agreement", [0.0, 1.0])
+def test_the_estimate_of_memory_is_of_the_right_size(tmp_path, agreement):
     """Against what torch keeps for the way back: between as much and three times as much."""
     import torch
     from unit.training.tiny import batch, ids, random_rows
 
+    from regard.training.objectives.agree import Agree
     from regard.training.objectives.translate import Translate
     from regard.transformer.network import build
 
     path = write_recipe(tmp_path)
     change = {"network.model_dim": 64, "network.inner_dim": 128, "tokenizer.size": 500, "training.tokens": 320}
-    recipe = read(path, change)
+    recipe = read(path, change | {"objective.agreement": agreement})
     sizes = dict(vocabulary=500, layers=(1, 1), model_dim=64, heads=2, inner_dim=128, dropout=0.2)
     network = build(transformer_2017(**sizes)).train()
     given = batch(source=ids(*random_rows([20] * 16, 500)), target=ids(*random_rows([20] * 16, 500, 1)))
@@ -115,7 +117,8 @@ def test_the_estimate_of_memory_is_of_the_right_size(tmp_path):
 
     own = {value.untyped_storage().data_ptr() for value in network.parameters()}
     with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
-        loss = Translate(start=1).loss(network, given)
+        asked = Translate(start=1)
+        loss = (Agree(objective=asked, weight=agreement) if agreement else asked).loss(network, given)
     measured = sum(size for place, size in kept.items() if place not in own)
     assert loss.count == 320
     estimate = memory(recipe, network.config)[1]
