@@ -47,8 +47,12 @@ class CompiledKept(Kept):
 
     def _put_behind(self, other: Kept) -> None:
         assert self.key is not None
-        rows, lengths = torch.arange(len(other.lengths), device="cpu"), Lengths(self.lengths + other.lengths)
-        move(described(other), self.described(), self.key.shape[1], rows, rows + len(self.lengths), lengths)
+        assert other.key is not None
+        if other.key.dtype == self.key.dtype:
+            rows, lengths = torch.arange(len(other.lengths), device="cpu"), Lengths(self.lengths + other.lengths)
+            move(described(other), self.described(), self.key.shape[1], rows, rows + len(self.lengths), lengths)
+        else:  # one of them was begun by other parts
+            super()._put_behind(other)
 
     def _copy(self, rows: Int[Tensor, " copied"], lengths: Lengths, lines: int, room: int) -> None:
         """Move to other rectangles, where these rows are the first ones."""

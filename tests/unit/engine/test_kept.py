@@ -68,6 +68,17 @@ def test_whatever_is_done_the_same_is_kept(small, seed, steps):
                 assert torch.equal(quick.value[row, :, :length], plain.value[row, :, :length])
 
 
+def test_rows_of_a_cache_in_other_numbers_are_added():
+    generator, mine, other = torch.Generator().manual_seed(1), CompiledKept(), Kept()
+    for one, kind in ((mine, torch.bfloat16), (other, torch.float32)):
+        key, value = torch.randn(2, 5, HEADS, DIM, generator=generator).bfloat16().to(kind)
+        one.append(key, value, Rows.of([2, 3]))
+    mine.add(other)
+    assert mine.lengths == (2, 3, 2, 3)
+    assert torch.equal(mine.key[3, :, :3], other.key[1, :, :3].bfloat16())
+    assert torch.equal(mine.value[2, :, :2], other.value[0, :, :2].bfloat16())
+
+
 def test_places_that_are_not_filled_take_no_memory():
     """One row of a hundred is long; the others do not pay for it."""
     before = held()
