@@ -39,8 +39,9 @@ def known(model):
 @pytest.mark.parametrize(
     ("width", "asked", "rows"),
     [
-        (16, Wish(), 128),
-        (300, Wish(), 109),
+        (16, Wish(), 96),
+        (300, Wish(), 96),
+        (400, Wish(), 81),
         (512, Wish(beam=4), 64),
         (4096, Wish(), 16),
         (4096, Wish(beam=20), 20),
