@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TypeVar
 
 import torch
@@ -11,7 +12,7 @@ from torch import Tensor, nn
 
 from regard.engine.attention import KNOWN_MASKS, QuickAttention
 from regard.engine.compiled import CompiledDense, CompiledGated, CompiledResidual, InPanels
-from regard.engine.kept import CompiledKept, described
+from regard.engine.kept import Table, described
 from regard.engine.listeners import Listeners
 from regard.engine.parts import CrossProjection, SelfProjection
 from regard.native import structures
@@ -55,7 +56,19 @@ class CompiledBlock(Block):
         if not self.knows(looking, source, kept, kept_source):
             return super().forward(x, looking, source, kept, kept_source)
         assert not isinstance(kept, Remembered)
-        return run([self], x, looking, source, [kept], [kept_source])
+        filled = Filled()
+        if kept is not None:
+            before = kept.extend(looking.rows, self.like)
+            filled.own, filled.before, filled.keys = _table(kept), before, kept.lengths
+        if kept_source is not None and source is not None and self.cross_attention is not None:
+            self.answer(source, kept_source)
+            filled.source, filled.source_keys = _table(kept_source), kept_source.lengths
+        return run([self], x, looking, source, filled)
+
+    def answer(self, source: Source, kept: Kept) -> None:
+        """Keep what a source answers, unless that was done before."""
+        if kept.empty and self.cross_attention is not None:
+            kept.append(*self.cross_attention.project.answering(source.vectors), source.rows)
 
     def knows(
         self, looking: Looking, source: Source | None, kept: Kept | Remembered | None, kept_source: Kept | None
@@ -66,29 +79,37 @@ class CompiledBlock(Block):
         return self.cross_attention is None or (source is not None and kept_source is not None)
 
 
-def run(
-    blocks: Sequence[CompiledBlock],
-    x: Tensor,
-    looking: Looking,
-    source: Source | None,
-    kept: Sequence[Kept | None],
-    kept_source: Sequence[Kept | None],
-) -> Tensor:
+@dataclass
+class Filled:
+    """The caches of some blocks, and how far their rows are filled, which is the same for all."""
+
+    own: Table | None = None
+    before: tuple[int, ...] = ()
+    keys: tuple[int, ...] = ()
+    source: Table | None = None
+    source_keys: tuple[int, ...] = ()
+
+
+def run(blocks: Sequence[CompiledBlock], x: Tensor, looking: Looking, source: Source | None, filled: Filled) -> Tensor:
     """Pass the tokens of a batch through some blocks, all of which know what is asked."""
-    own, others = (structures.Kept * len(blocks))(), (structures.Kept * len(blocks))()
-    for number, (block, mine, its) in enumerate(zip(blocks, kept, kept_source, strict=True)):
-        if mine is not None:
-            own[number] = _described(mine, looking, mine.extend(looking.rows, block.like))
-        if its is not None and block.cross_attention is not None:
-            assert source is not None
-            if its.empty:
-                its.append(*block.cross_attention.project.answering(source.hidden), source.rows)
-            others[number] = _described(its, looking)
     found = x.to(torch.float32, copy=True, memory_format=torch.contiguous_format)
     at = (structures.POINTER * len(blocks))(*(block.address for block in blocks))
     batch = _batch(looking, source)
-    library().run_stack(len(blocks), *(ctypes.addressof(part) for part in (at, batch, own, others)), found.data_ptr())
+    batch.before, batch.keys, batch.source_keys = (
+        lengths_of(looking.known, lengths).at if lengths else None
+        for lengths in (filled.before, filled.keys, filled.source_keys)
+    )
+    none = (structures.Kept * len(blocks))()
+    tables = (ctypes.addressof(table or none) for table in (filled.own, filled.source))
+    library().run_stack(len(blocks), ctypes.addressof(at), ctypes.addressof(batch), *tables, found.data_ptr())
     return found
+
+
+def _table(kept: Kept) -> Table:
+    """Where the keys and values of one block are."""
+    assert kept.key is not None
+    assert kept.value is not None
+    return (structures.Kept * 1)(described(kept.key, kept.value))
 
 
 def compiled_block(block: Block) -> CompiledBlock | None:
@@ -166,10 +187,3 @@ def _batch(looking: Looking, source: Source | None) -> structures.Batch:
         looking.known[key] = looking.mask, found, held  # held, so that addresses stay valid
     batch: structures.Batch = looking.known[key][1]
     return batch
-
-
-def _described(kept: Kept, looking: Looking, before: tuple[int, ...] | None = None) -> structures.Kept:
-    found = kept.described() if isinstance(kept, CompiledKept) else described(kept)
-    found.before = None if before is None else lengths_of(looking.known, before).at
-    found.keys = lengths_of(looking.known, kept.lengths).at
-    return found

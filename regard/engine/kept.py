@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import ctypes
+from collections.abc import Sequence
+
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor
 
 from regard.native.kernels import move
 from regard.native.pages import PAGES, SMALL, zeros
 from regard.native.structures import Kept as Described
-from regard.native.structures import Lengths, lengths_of
-from regard.transformer.cache import Kept, Moves
+from regard.transformer.cache import Cache, Kept, Moves
+from regard.transformer.rows import Rows
 
+Rectangle = Float[Tensor, "lines heads room dim"]
+Table = ctypes.Array[Described]
 ROOM = 256
 """So many places at least has a rectangle that had to grow."""
 
@@ -23,63 +28,143 @@ class CompiledKept(Kept):
     empty costs nothing, a text may be much longer than the others, and nothing is copied again for every few tokens.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, at: Described | None = None) -> None:
         super().__init__()
-        self._place: tuple[object, ...] = ()
-        self._described = Described()
+        self.at = Described() if at is None else at
+        """Where they are."""
 
     def reorder(self, moves: Moves) -> None:
         """Keep some rows, in some order."""
-        assert self.key is not None
         self.lengths = moves.lengths(self.lengths)
-        lengths = lengths_of(moves.known, self.lengths)
         if moves.to is None:
-            self._copy(moves.rows, lengths, len(moves.order), self.key.shape[2])
+            self._copy(moves.order, self.lengths, len(moves.order))
         else:
-            here = self.described()
-            move(here, here, self.key.shape[1], moves.rows, moves.to, lengths)
+            move(1, self.at, self.at, moves.rows.tolist(), moves.to.tolist(), self.lengths)
+
+    def take(self, rows: Sequence[int], into: Kept | None = None) -> Kept:
+        """A copy of these rows alone, in a new cache or in an empty one."""
+        taken = CompiledKept() if into is None else into
+        assert isinstance(taken, CompiledKept)
+        if self.key is not None:
+            taken.lengths = tuple(self.lengths[row] for row in rows)
+            taken._begin((len(rows), self.key.shape[1], taken.longest, self.key.shape[3]), self.key.dtype)
+            move(1, self.at, taken.at, rows, range(len(rows)), taken.lengths)
+        return taken
+
+    @property
+    def room(self) -> int:
+        """How many places a row has."""
+        return 0 if self.key is None else self.key.shape[2]
+
+    def make_room(self, rows: int, longest: int) -> None:
+        """Make room for so many rows of such a length, if there is none."""
+        assert self.key is not None
+        lines, _, room, _ = self.key.shape
+        if lines < rows or room < longest:
+            self._make_room(self.lengths, max(lines, rows), max(room, longest), self.key[:0, :, 0])
 
     def _make_room(self, filled: tuple[int, ...], lines: int, room: int, like: Float[Tensor, "_ heads dim"]) -> None:
         if self.key is None:
             self._begin((lines, like.shape[1], room, like.shape[2]), like.dtype)
         else:
-            self._copy(torch.arange(len(filled), device="cpu"), Lengths(filled), lines, max(room, ROOM))
+            self._copy(range(len(filled)), filled, lines, max(room, ROOM))
 
     def _put_behind(self, other: Kept) -> None:
         assert self.key is not None
         assert other.key is not None
-        if other.key.dtype == self.key.dtype:
-            rows, lengths = torch.arange(len(other.lengths), device="cpu"), Lengths(self.lengths + other.lengths)
-            move(described(other), self.described(), self.key.shape[1], rows, rows + len(self.lengths), lengths)
-        else:  # one of them was begun by other parts
+        if isinstance(other, CompiledKept) and other.key.dtype == self.key.dtype:
+            rows, here = range(len(other.lengths)), len(self.lengths)
+            move(1, other.at, self.at, rows, range(here, here + len(rows)), self.lengths + other.lengths)
+        else:  # it was begun by other parts
             super()._put_behind(other)
 
-    def _copy(self, rows: Int[Tensor, " copied"], lengths: Lengths, lines: int, room: int) -> None:
+    def _copy(self, rows: Sequence[int], lengths: Sequence[int], lines: int, room: int = 0) -> None:
         """Move to other rectangles, where these rows are the first ones."""
         assert self.key is not None
-        old, (_, heads, _, dim) = (self.key, self.value, self.described()), self.key.shape  # held until it is copied
-        self._begin((lines, heads, room, dim), self.key.dtype)
-        move(old[2], self.described(), heads, rows, torch.arange(len(rows), device="cpu"), lengths)
+        old = self.key, self.value, Described.from_buffer_copy(self.at)  # held until it is copied
+        _, heads, places, dim = self.key.shape
+        self._begin((lines, heads, room or places, dim), self.key.dtype)
+        move(1, old[2], self.at, rows, range(len(rows)), lengths)
 
     def _begin(self, shape: tuple[int, int, int, int], dtype: torch.dtype) -> None:
         """New rectangles. From 256 places on they have pages of their own, which are there when they are filled."""
         small = PAGES if shape[2] >= ROOM else SMALL
         self.key, self.value = (zeros(shape, dtype, small) for _ in range(2))
-
-    def described(self) -> Described:
-        """Where they are."""
-        assert self.key is not None
-        assert self.value is not None
-        place = (self.key.data_ptr(), self.value.data_ptr(), self.key.dtype, self.key.stride())
-        if place != self._place:
-            self._place, self._described = place, described(self)
-        return self._described
+        here = described(self.key, self.value)
+        ctypes.memmove(ctypes.addressof(self.at), ctypes.addressof(here), ctypes.sizeof(here))
 
 
-def described(kept: Kept) -> Described:
+def described(key: Rectangle, value: Rectangle) -> Described:
     """Where keys and values are."""
-    assert kept.key is not None
-    assert kept.value is not None
-    row, head, place, _ = kept.key.stride()
-    half = kept.key.dtype == torch.bfloat16
-    return Described(kept.key.data_ptr(), kept.value.data_ptr(), half, row, head, place)
+    row, head, place, _ = key.stride()
+    return Described(key.data_ptr(), value.data_ptr(), key.dtype == torch.bfloat16, key.shape[1], row, head, place)
+
+
+class CompiledCache(Cache):
+    """The keys and values of all layers. What is done to all of them is done in one call."""
+
+    own: list[CompiledKept]  # type: ignore[assignment]
+    source: list[CompiledKept]  # type: ignore[assignment]
+
+    def __init__(self, layers: int) -> None:
+        super().__init__(layers)
+        self.own_at, self.source_at = (Described * layers)(), (Described * layers)()
+        """Where those of each layer are, the layers side by side."""
+        self.own, self.source = ([CompiledKept(one) for one in table] for table in (self.own_at, self.source_at))
+
+    def extend(self, rows: Rows, likes: Sequence[Float[Tensor, "_ heads dim"]]) -> tuple[int, ...]:
+        """Make room in all layers for new tokens behind those of their rows; how many there were."""
+        first, *others = self.own
+        before = first.extend(rows, likes[0])
+        for kept, like in zip(others, likes[1:], strict=True):
+            if kept.room < first.longest:
+                kept.extend(rows, like)
+            kept.lengths = first.lengths
+        return before
+
+    def add(self, other: Cache, rows: Sequence[int] | None = None, copies: int = 1) -> None:
+        """Put rows of another cache behind these."""
+        alike = isinstance(other, CompiledCache) and _numbers(other) == _numbers(self)
+        if not alike or self._copies != other._copies * copies:
+            super().add(other, rows, copies)
+            return
+        assert isinstance(other, CompiledCache)
+        chosen = range(len(other.lengths)) if rows is None else rows
+        spread = [row for row in chosen for _ in range(copies)]
+        _put_behind(self.own, self.own_at, other.own, other.own_at, spread)
+        _put_behind(self.source, self.source_at, other.source, other.source_at, chosen)
+
+    def _reorder(self, layers: Sequence[Kept], order: Sequence[int]) -> None:
+        filled = [kept for kept in layers if not kept.empty]
+        if not filled or list(order) == list(range(len(filled[0].lengths))):
+            return
+        moves = Moves(order, len(filled[0].lengths), filled[0].device)
+        if moves.to is None:  # to other rectangles, one after the other: each is given back before the next is made
+            for kept in filled:
+                kept.reorder(moves)
+            return
+        lengths = moves.lengths(filled[0].lengths)
+        for kept in filled:
+            kept.lengths = lengths
+        if len(moves.to):
+            table = self.own_at if layers is self.own else self.source_at
+            move(len(layers), table, table, moves.rows.tolist(), moves.to.tolist(), lengths)
+
+
+def _numbers(cache: CompiledCache) -> list[torch.dtype | None]:
+    return [None if kept.key is None else kept.key.dtype for kept in (*cache.own, *cache.source)]
+
+
+def _put_behind(
+    mine: Sequence[CompiledKept], at: Table, others: Sequence[CompiledKept], from_at: Table, rows: Sequence[int]
+) -> None:
+    """Copy rows of all layers behind those of others."""
+    pairs = [pair for pair in zip(mine, others, strict=True) if not pair[0].empty]
+    if not pairs:
+        return
+    before, new = pairs[0][0].lengths, tuple(pairs[0][1].lengths[row] for row in rows)
+    here, lengths = len(before), before + new
+    for kept, _ in pairs:
+        kept.make_room(len(lengths), max(new))
+        kept.lengths = lengths
+    move(len(mine), from_at, at, rows, range(here, len(lengths)), lengths)

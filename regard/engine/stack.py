@@ -6,8 +6,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from regard.engine.attention import KNOWN_MASKS
-from regard.engine.block import CompiledBlock, run
-from regard.engine.kept import CompiledKept
+from regard.engine.block import CompiledBlock, Filled, run
+from regard.engine.kept import CompiledCache
 from regard.engine.listeners import Listeners
 from regard.transformer.attention import Source
 from regard.transformer.cache import Cache, Memory
@@ -36,16 +36,30 @@ class CompiledStack(Stack):
         cache: Cache | Memory | None = None,
     ) -> Float[Tensor, "tokens model"]:
         """Pass the tokens of a batch through all blocks."""
-        if isinstance(cache, Memory) or self.listeners:
+        answered = not self.asks or (source is not None and cache is not None)
+        if not answered or not isinstance(cache, CompiledCache | None) or self.listeners:
             return super().forward(x, rows, mask, source, cache)
-        looking, none = self.looking(rows, mask, x.dtype, kept=cache is not None), [None] * len(self.layers)
-        if cache is not None and cache.own[0].empty:
-            cache.own[:], cache.source[:] = ([CompiledKept() for _ in self.layers] for _ in range(2))
-        own, others = (none, none) if cache is None else (cache.own, cache.source)
-        if type(looking.mask) not in KNOWN_MASKS or (self.asks and (source is None or cache is None)):
+        looking = self.looking(rows, mask, x.dtype, kept=cache is not None)
+        if type(looking.mask) not in KNOWN_MASKS:
             return super().forward(x, rows, mask, source, cache)
-        x = run(self.layers, x, looking, source, own, others)
+        x = run(self.layers, x, looking, source, self._filled(rows, source, cache))
         return x if self.final_norm is None else self.final_norm(x)
+
+    def new_cache(self) -> CompiledCache:
+        """An empty cache."""
+        return CompiledCache(len(self.order))
+
+    def _filled(self, rows: Rows, source: Source | None, cache: object) -> Filled:
+        """The caches of all blocks, with room for these rows."""
+        if not isinstance(cache, CompiledCache):
+            return Filled()
+        filled = Filled(cache.own_at, cache.extend(rows, [block.like for block in self.layers]), cache.own[0].lengths)
+        if source is not None and self.asks:
+            for block, kept in zip(self.layers, cache.source, strict=True):
+                block.answer(source, kept)
+            filled.source = cache.source_at
+            filled.source_keys = next(kept.lengths for kept in cache.source if not kept.empty)
+        return filled
 
 
 def compiled_stack(stack: Stack) -> CompiledStack | None:

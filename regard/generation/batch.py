@@ -88,17 +88,17 @@ class Batch:
         """Go on with so many of the texts that were begun, beside the others."""
         assert self.ahead is not None
         waiting = len(self.begun) - count
-        new = self.ahead if not waiting else self.ahead.take(range(waiting, len(self.begun)))
+        entering, size = range(waiting, len(self.begun)), self.search.size
+        if self.reading is not None:
+            self.reading.add(self.ahead, entering, size)
+        else:
+            self.reading = self.ahead.take(entering) if waiting else self.ahead
+            if size > 1:
+                self.reading.spread(size)
         if waiting:
             self.ahead.keep(range(waiting))
         else:
             self.ahead = None
-        if self.search.size > 1:
-            new.spread(self.search.size)
-        if self.reading is None:
-            self.reading = new
-        else:
-            self.reading.add(new)
         self.texts += self.begun[waiting:]
         del self.begun[waiting:]
 

@@ -45,8 +45,8 @@ class Reading(Protocol):
     def spread(self, copies: int) -> None:
         """Copy every row so many times, side by side."""
 
-    def add(self: AnyReading, other: AnyReading) -> None:
-        """Put the rows of another reading of the same network behind these."""
+    def add(self: AnyReading, other: AnyReading, rows: Sequence[int], copies: int) -> None:
+        """Put these rows of another reading of the same network behind these, each so many times, side by side."""
 
 
 def begin(network: Writer, sources: Tokens | None) -> Reading:
@@ -87,9 +87,9 @@ class Decoding:
         """Copy the rows of the cache."""
         self.cache.spread(copies)
 
-    def add(self, other: Decoding) -> None:
-        """Add the rows of the other cache."""
-        self.cache.add(other.cache)  # type: ignore[arg-type] # both are of the same network
+    def add(self, other: Decoding, rows: Sequence[int], copies: int) -> None:
+        """Add rows of the other cache."""
+        self.cache.add(other.cache, rows, copies)  # type: ignore[arg-type] # both are of the same network
 
 
 class Translating:
@@ -104,7 +104,10 @@ class Translating:
     def read(self, new: Tokens) -> Logits:
         """Read the new tokens of the targets."""
         tokens, rows = packed(new, self.device)
-        return _said(self.network(self.source, tokens, target_rows=rows, cache=self.cache, scored=Scored.LAST))
+        output = self.network(self.source, tokens, target_rows=rows, cache=self.cache, scored=Scored.LAST)
+        if self.source.hidden is not None:
+            self.source = self.source.let_go()
+        return _said(output)
 
     def keep(self, order: Sequence[int]) -> None:
         """Keep these rows; those that share a source stay together."""
@@ -124,10 +127,10 @@ class Translating:
         self.cache.spread(copies)
         self.source = self.source.spread(copies)
 
-    def add(self, other: Translating) -> None:
-        """Add the other rows and their sources."""
-        self.cache.add(other.cache)
-        self.source = self.source.add(other.source)
+    def add(self, other: Translating, rows: Sequence[int], copies: int) -> None:
+        """Add other rows and their sources."""
+        self.cache.add(other.cache, rows, copies)
+        self.source = self.source.add(other.source.keep(rows).spread(copies))
 
 
 class Rereading:
@@ -175,10 +178,12 @@ class Rereading:
         """Copy the rows."""
         self.keep([row for row in range(len(self.rows)) for _ in range(copies)])
 
-    def add(self, other: Rereading) -> None:
-        """Add the other rows."""
-        self.rows += other.rows
-        self.sources += other.sources
+    def add(self, other: Rereading, rows: Sequence[int], copies: int) -> None:
+        """Add other rows."""
+        new = other.take(rows)
+        new.spread(copies)
+        self.rows += new.rows
+        self.sources += new.sources
 
 
 def packed(rows: Tokens, device: torch.device) -> tuple[Int[Tensor, " tokens"], Rows]:

@@ -7,6 +7,7 @@ torch's defaults are.
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Sequence
 
 import torch
 from jaxtyping import Float, Int, Int8
@@ -14,7 +15,7 @@ from torch import Tensor
 
 from regard.native.library import library
 from regard.native.pages import room
-from regard.native.structures import Attention, Kept, Lengths, Matrix, Norm, pointer
+from regard.native.structures import LONG, Attention, Kept, Lengths, Matrix, Norm, pointer
 from regard.transformer.config import Activation
 
 ACTIVATIONS = {
@@ -29,6 +30,8 @@ ACTIVATIONS = {
 """The numbers by which activation.h knows them."""
 
 Vectors = Float[Tensor, "rows dim"]
+Described = Kept | ctypes.Array[Kept]
+"""Keys and values of one layer, or of several."""
 
 
 def floats(*shape: int) -> Tensor:
@@ -191,14 +194,15 @@ def keep(
 
 
 def move(
-    kept: Kept, into: Kept, heads: int, rows: Int[Tensor, " moved"], to: Int[Tensor, " moved"], lengths: Lengths
+    layers: int, kept: Described, into: Described, rows: Sequence[int], to: Sequence[int], lengths: Sequence[int]
 ) -> None:
-    """Copy some rows of keys and values to rows of others, or of the same, where none of those is copied itself.
+    """Copy some rows of all layers to rows of others, or of the same, where none of those is copied itself.
 
     The lengths are those of all rows there, once they are copied.
     """
-    places = ctypes.addressof(kept), ctypes.addressof(into)
-    library().move(len(rows), heads, rows.data_ptr(), to.data_ptr(), lengths.at, *places)
+    moved, places, filled = ((LONG * len(part))(*part) for part in (rows, to, lengths))
+    at = (ctypes.addressof(part) for part in (kept, into))
+    library().move(layers, *at, len(rows), *(ctypes.addressof(part) for part in (moved, places, filled)))
 
 
 def log_sum(scores: Float[Tensor, "rows size"]) -> Float[Tensor, "rows 1"]:

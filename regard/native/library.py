@@ -24,7 +24,7 @@ FUNCTIONS = {
     "attend": "p",
     "keep": "lllppplplli",
     "round_to_half": "llpl",
-    "move": "llppppp",
+    "move": "lpplppp",
     "add_and_normalise": "llpppp",
     "gate": "llpip",
     "embed": "lllpppfppp>",

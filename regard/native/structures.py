@@ -91,13 +91,12 @@ class Block(ctypes.Structure):
 
 
 class Kept(ctypes.Structure):
-    """Keys and values that a cache holds."""
+    """Keys and values that a layer's cache holds."""
 
     _fields_ = (
         *of(POINTER, "key", "value"),
         ("half", INT),
-        *of(LONG, "row_stride", "head_stride", "key_stride"),
-        *of(POINTER, "before", "keys"),
+        *of(LONG, "heads", "row_stride", "head_stride", "key_stride"),
     )
 
 
@@ -110,10 +109,11 @@ class Batch(ctypes.Structure):
         ("causal", INT),
         *of(POINTER, "cosine", "sine", "bias"),
         *of(LONG, "bias_row", "bias_head", "bias_query"),
-        *of(Kept, "own", "source"),
+        *of(POINTER, "before", "keys"),
         ("texts", LONG),
-        *of(POINTER, "asking", "first_asking"),
+        *of(POINTER, "source_keys", "asking", "first_asking"),
         *of(LONG, "begin", "row", "text"),
+        *of(Kept, "own", "source"),
     )
 
 

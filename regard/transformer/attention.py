@@ -30,23 +30,38 @@ EVERYTHING = Everything()
 class Source:
     """What a decoder attends to: an encoder's output. Its rows are kept, shared and added like those of a cache."""
 
-    hidden: Float[Tensor, "tokens model"]
+    hidden: Float[Tensor, "tokens model"] | None
+    """None: a cache holds the keys and values that were made of it."""
     rows: Rows
     copies: int = 1
     """How many rows of the target, side by side, look at each row: the beams of a text share what the encoder made."""
 
+    @property
+    def vectors(self) -> Float[Tensor, "tokens model"]:
+        """What the encoder made."""
+        if self.hidden is None:
+            raise ValueError("only keys and values of this source were kept: go on with the cache that holds them")
+        return self.hidden
+
+    def let_go(self) -> Source:
+        """The same without what the encoder made."""
+        return replace(self, hidden=None)
+
     def keep(self, order: Sequence[int]) -> Source:
         """These rows, in this order."""
-        parts = torch.split(self.hidden, list(self.rows.lengths))
-        lengths = [self.rows.lengths[row] for row in order]
-        return replace(self, hidden=torch.cat([parts[row] for row in order]), rows=Rows.of(lengths, self.rows.device))
+        hidden, rows = self.hidden, Rows.of([self.rows.lengths[row] for row in order], self.rows.device)
+        if hidden is not None:
+            parts = torch.split(hidden, list(self.rows.lengths))
+            hidden = torch.cat([parts[row] for row in order])
+        return replace(self, hidden=hidden, rows=rows)
 
     def add(self, other: Source) -> Source:
         """The rows of another source behind these."""
         if self.copies != other.copies:
             raise ValueError(f"rows for {other.copies} copies cannot stand behind rows for {self.copies}")
         rows = Rows.of((*self.rows.lengths, *other.rows.lengths), self.rows.device)
-        return replace(self, hidden=torch.cat([self.hidden, other.hidden]), rows=rows)
+        kept = self.hidden is None or other.hidden is None
+        return replace(self, hidden=None if kept else torch.cat([self.vectors, other.vectors]), rows=rows)
 
     def spread(self, copies: int) -> Source:
         """The same, for so many times as many rows of the target."""
@@ -145,10 +160,10 @@ class MultiHeadAttention(nn.Module):
         query = self.project.asking(hidden)
         looking = Looking(source.asking(looking.rows), EVERYTHING, known=looking.known)
         if kept is None:
-            key, value = self.project.answering(source.hidden)
+            key, value = self.project.answering(source.vectors)
             return self._rowwise(query, key, value, looking, source.rows)
         if kept.empty:
-            kept.append(*self.project.answering(source.hidden), source.rows)
+            kept.append(*self.project.answering(source.vectors), source.rows)
         return self._with_kept(query, looking, kept)
 
     def ask(

@@ -152,9 +152,9 @@ class Kept:
             assert others is not None
             mine[here:both, :, :longest] = others[: both - here, :, :longest]
 
-    def take(self, rows: Sequence[int]) -> Kept:
-        """A copy of these rows alone."""
-        taken = type(self)()
+    def take(self, rows: Sequence[int], into: Kept | None = None) -> Kept:
+        """A copy of these rows alone, in a new cache or in an empty one."""
+        taken = type(self)() if into is None else into
         if self.key is not None and self.value is not None:
             taken.lengths = tuple(self.lengths[row] for row in rows)
             index = torch.tensor(list(rows), dtype=torch.long, device=self.device)
@@ -190,13 +190,13 @@ class Cache:
         Where several rows look at one of the source (`spread`), they stay together.
         """
         texts = order if self._copies == 1 else _together(order, self._copies)
-        _reorder(self.own, order)
-        _reorder(self.source, texts)
+        self._reorder(self.own, order)
+        self._reorder(self.source, texts)
 
     def spread(self, copies: int) -> None:
         """Copy every row so many times, side by side; what is kept of the source stays, and the copies share it."""
         order = [row for row in range(len(self.lengths)) for _ in range(copies)]
-        _reorder(self.own, order)
+        self._reorder(self.own, order)
         self._copies *= copies
 
     def drop(self, rows: Sequence[int]) -> None:
@@ -204,8 +204,11 @@ class Cache:
         gone = set(rows)
         self.reorder([row for row in range(len(self.lengths)) if row not in gone])
 
-    def add(self, other: Cache) -> None:
-        """Put the rows of another cache behind these: new texts enter a running batch."""
+    def add(self, other: Cache, rows: Sequence[int] | None = None, copies: int = 1) -> None:
+        """Put rows of another cache, or all, behind these, each so many times: new texts enter a running batch."""
+        if rows is not None or copies > 1:
+            other = other.take(range(len(other.lengths)) if rows is None else rows)
+            other.spread(copies)
         if self._copies != other._copies:
             raise ValueError(f"rows in {other._copies} copies cannot stand behind rows in {self._copies}")
         for mine, others in zip([*self.own, *self.source], [*other.own, *other.source], strict=True):
@@ -216,17 +219,17 @@ class Cache:
         """A copy of these rows alone, each with its own of the source."""
         if self._copies != 1:
             raise ValueError("rows that share those of the source cannot be taken alone")
-        taken = Cache(len(self.own))
-        taken.own, taken.source = ([kept.take(rows) for kept in layers] for layers in (self.own, self.source))
+        taken = type(self)(len(self.own))
+        for mine, new in zip([*self.own, *self.source], [*taken.own, *taken.source], strict=True):
+            mine.take(rows, new)
         return taken
 
-
-def _reorder(layers: Sequence[Kept], order: Sequence[int]) -> None:
-    filled = [kept for kept in layers if not kept.empty]
-    moves = Moves(order, len(filled[0].lengths), filled[0].device) if filled else None
-    for kept in filled:
-        assert moves is not None
-        kept.reorder(moves)
+    def _reorder(self, layers: Sequence[Kept], order: Sequence[int]) -> None:
+        filled = [kept for kept in layers if not kept.empty]
+        moves = Moves(order, len(filled[0].lengths), filled[0].device) if filled else None
+        for kept in filled:
+            assert moves is not None
+            kept.reorder(moves)
 
 
 def _together(order: Sequence[int], copies: int) -> list[int]:
@@ -292,7 +295,8 @@ class Memory:
         """Copy every row so many times, side by side."""
         self.reorder([row for row in range(len(self.lengths)) for _ in range(copies)])
 
-    def add(self, other: Memory) -> None:
-        """Put the rows of another memory behind these."""
+    def add(self, other: Memory, rows: Sequence[int] | None = None, copies: int = 1) -> None:
+        """Put the rows of another memory, or these of them, behind these, each so many times."""
         for mine, others in zip(self.own, other.own, strict=True):
-            mine.rows = mine.rows + others.rows
+            chosen = others.rows if rows is None else [others.rows[row] for row in rows]
+            mine.rows = mine.rows + [row for row in chosen for _ in range(copies)]

@@ -158,7 +158,7 @@ class DecoderOnly(Network):
 
     def new_cache(self) -> Cache | Memory:
         """An empty cache: pass it to every step, and give each step only the tokens that are new."""
-        return self.decoder.new_memory() or Cache(len(self.decoder.order))
+        return self.decoder.new_memory() or self.decoder.new_cache()
 
     def forward(
         self,
@@ -196,7 +196,7 @@ class EncoderDecoder(Network):
 
     def new_cache(self) -> Cache:
         """An empty cache: pass it to every step, and give each step only the target tokens that are new."""
-        return Cache(len(self.decoder.order))
+        return self.decoder.new_cache()
 
     def encode(self, tokens: TokenIds, mask: AnyMask = None, *, rows: Rows | None = None) -> Source:
         """Read the source, once for all steps."""

@@ -49,7 +49,7 @@ class RelativeAttention(MultiHeadAttention):
     ) -> Float[Tensor, "tokens model"]:
         """Let these vectors ask what those answer: XLNet's second stream asks with vectors of its own."""
         query = self.project.asking(asking)
-        key, value = self.project.answering(everything.hidden)
+        key, value = self.project.answering(everything.vectors)
         return self.output(self._rowwise(query, key, value, looking, everything.rows))
 
     def ask(

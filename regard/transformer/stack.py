@@ -71,6 +71,10 @@ class Stack(nn.Module):
         """How the blocks look at a batch, worked out once for all; `kept` keys begin at the start of the row."""
         return Looking(rows, self.mask & (mask or Everything()), self._positions(rows, dtype, kept))
 
+    def new_cache(self) -> Cache:
+        """An empty cache."""
+        return Cache(len(self.order))
+
     def new_memory(self) -> Memory | None:
         """An empty memory, where the stack has one."""
         return Memory(len(self.order), self.memory.length) if self.memory else None

@@ -246,17 +246,25 @@ PUBLIC void keep(long rows, long heads, long dim, const long *lengths, const lon
             }
 }
 
-/* Copy some rows of keys and values to rows of others, or of the same if none of those is copied itself: as many places of
-   each as `lengths` has for the row it becomes. Places stand side by side. */
-PUBLIC void move(long moves, long heads, const long *rows, const long *to, const long *lengths, const Kept *from,
-                 const Kept *into) {
-    long size = from->half ? 2 : 4, place = from->key_stride * size;
-#pragma omp parallel for num_threads(threads_for(32.0 * moves * heads * place))
-    for (long n = 0; n < moves * heads; n++) {
-        long row = to[n / heads], head = n % heads, bytes = lengths[row] * place;
-        long old = (rows[n / heads] * from->row_stride + head * from->head_stride) * size;
-        long new = (row * into->row_stride + head * into->head_stride) * size;
+static void move_row(const Kept *from, const Kept *into, long row, long to, long places) {
+    long size = from->half ? 2 : 4, bytes = places * from->key_stride * size;
+    for (long head = 0; head < from->heads; head++) {
+        long old = (row * from->row_stride + head * from->head_stride) * size;
+        long new = (to * into->row_stride + head * into->head_stride) * size;
         memcpy(into->key + new, from->key + old, bytes);
         memcpy(into->value + new, from->value + old, bytes);
+    }
+}
+
+/* Copy some rows of keys and values, in all layers, to rows of others, or of the same if none of those is copied itself: as
+   many places of each as `lengths` has for the row it becomes. Places stand side by side. */
+PUBLIC void move(long layers, const Kept *from, const Kept *into, long moves, const long *rows, const long *to,
+                 const long *lengths) {
+    double work = 0;
+    for (long n = 0; n < moves; n++) work += 32.0 * layers * from->heads * from->key_stride * lengths[to[n]];
+#pragma omp parallel for num_threads(threads_for(work))
+    for (long n = 0; n < layers * moves; n++) {
+        long layer = n / moves, move = n % moves;
+        if (from[layer].key) move_row(from + layer, into + layer, rows[move], to[move], lengths[to[move]]);
     }
 }

@@ -41,10 +41,12 @@ typedef struct {
     const float *cosine, *sine; /* tokens × half a head, by which queries and keys are turned, or NULL */
     const float *bias;          /* added to the scores of the row's own attention, or NULL */
     long bias_row, bias_head, bias_query;
-    Kept own, source;
+    const long *before, *keys; /* of the rows: how many keys their caches held, and how many with the new ones */
     long texts; /* rows of the source; several rows of the batch may look at one */
+    const long *source_keys; /* of these: how many */
     const long *asking, *first_asking; /* of the rows, put together if they look at one row of the source */
     long begin, row, text; /* of a share: the numbers of its first token, row and text in the whole */
+    Kept own, source;      /* of a block */
 } Batch;
 
 /* Each pair (x_i, x_i+half) turned like a point in the plane. */
@@ -80,11 +82,11 @@ static void ask_own(const Asking *part, const Batch *b, const float *x, float *a
                    .answer = answer - b->begin * queries};
     const Kept *kept = &b->own;
     if (kept->key) {
-        keep(b->rows, part->key_heads, part->dim, b->lengths, kept->before, key, stride, kept->key, kept->row_stride,
+        keep(b->rows, part->key_heads, part->dim, b->lengths, b->before, key, stride, kept->key, kept->row_stride,
              kept->head_stride, kept->half);
-        keep(b->rows, part->key_heads, part->dim, b->lengths, kept->before, value, stride, kept->value,
-             kept->row_stride, kept->head_stride, kept->half);
-        a.key = kept->key, a.value = kept->value, a.half = kept->half, a.first_key = NULL, a.keys = kept->keys;
+        keep(b->rows, part->key_heads, part->dim, b->lengths, b->before, value, stride, kept->value, kept->row_stride,
+             kept->head_stride, kept->half);
+        a.key = kept->key, a.value = kept->value, a.half = kept->half, a.first_key = NULL, a.keys = b->keys;
         a.row_stride = kept->row_stride, a.head_stride = kept->head_stride, a.key_stride = kept->key_stride;
     }
     attend(&a);
@@ -99,7 +101,7 @@ static void ask_source(const Asking *part, const Batch *b, const float *x, float
                    .scale = part->scale, .query = query - b->begin * stride, .query_stride = stride,
                    .queries = b->asking, .first_query = b->first_asking, .key = kept->key, .value = kept->value, .half = kept->half,
                    .row_stride = kept->row_stride, .head_stride = kept->head_stride, .key_stride = kept->key_stride,
-                   .keys = kept->keys, .answer = answer - b->begin * stride};
+                   .keys = b->source_keys, .answer = answer - b->begin * stride};
     attend(&a);
 }
 
@@ -167,7 +169,8 @@ static Batch share_of(const Batch *b, int number, int of) {
     mine.tokens = (stop < b->rows ? b->first[stop] : b->tokens) - mine.begin;
     mine.rows = stop - mine.row, mine.lengths += mine.row, mine.first += mine.row;
     if (b->bias) mine.bias += mine.row * b->bias_row;
-    if (b->texts) mine.texts = end - begin, mine.asking += begin, mine.first_asking += begin;
+    if (b->keys) mine.before += mine.row, mine.keys += mine.row;
+    if (b->texts) mine.texts = end - begin, mine.asking += begin, mine.first_asking += begin, mine.source_keys += begin;
     return mine;
 }
 
@@ -184,8 +187,7 @@ static int is_shared_well(const Batch *b, int of) {
 static Kept from(const Kept *kept, long line) {
     Kept found = *kept;
     long bytes = line * found.row_stride * (found.half ? 2 : 4);
-    if (found.key) found.key += bytes, found.value += bytes, found.keys += line;
-    if (found.before) found.before += line;
+    if (found.key) found.key += bytes, found.value += bytes;
     return found;
 }
 

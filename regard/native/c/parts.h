@@ -40,13 +40,11 @@ typedef struct {
     float *answer; /* queries × heads × dim */
 } Attention;
 
-/* Keys and values that a cache holds. */
+/* Keys and values that a layer's cache holds, in rectangles. How far its rows are filled is the same for all layers. */
 typedef struct {
     char *key, *value; /* NULL: there is no cache */
     int half;          /* whether they are bfloat16; if not, float32 */
-    long row_stride, head_stride, key_stride;
-    const long *before; /* of each row: how many there were */
-    const long *keys;   /* of each row: how many there are now */
+    long heads, row_stride, head_stride, key_stride;
 } Kept;
 
 PUBLIC void apply(const Matrix *matrix, long rows, const float *x, long stride, float *to);

@@ -9,10 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from regard.engine import kept
-from regard.engine.kept import CompiledKept
+from regard.engine.kept import CompiledCache, CompiledKept
 from regard.native import pages
 from regard.native.library import available
-from regard.transformer.cache import Kept, Moves
+from regard.transformer.cache import Cache, Kept, Moves
 from regard.transformer.rows import Rows
 
 pytestmark = pytest.mark.skipif(not available(), reason="this machine has no compiled parts")
@@ -66,6 +66,66 @@ def test_whatever_is_done_the_same_is_kept(small, seed, steps):
             for row, length in enumerate(plain.lengths):
                 assert torch.equal(quick.key[row, :, :length], plain.key[row, :, :length])
                 assert torch.equal(quick.value[row, :, :length], plain.value[row, :, :length])
+
+
+class Both:
+    """The keys and values of two layers, and of what they look at, in a plain cache and in a compiled one."""
+
+    def __init__(self, seed, count):
+        self.chance, self.generator = random.Random(seed), torch.Generator().manual_seed(seed)
+        self.plain, self.quick = Cache(2), CompiledCache(2)
+        self.append(count)
+        for mine in zip(self.plain.source, self.quick.source, strict=True):
+            append(random.Random(seed), self.generator, *mine, count=count)
+
+    @property
+    def count(self):
+        return len(self.plain.lengths)
+
+    def append(self, count):
+        lengths = self.chance.randint(1, 9)
+        for mine in zip(self.plain.own, self.quick.own, strict=True):
+            append(random.Random(lengths), self.generator, *mine, count=count)
+
+    def both(self, name, *given):
+        return [getattr(cache, name)(*given) for cache in (self.plain, self.quick)]
+
+    def check(self):
+        assert self.quick.lengths == self.plain.lengths
+        layers = [(*cache.own, *cache.source) for cache in (self.plain, self.quick)]
+        tables = (*self.quick.own_at, *self.quick.source_at)
+        for plain, quick, at in zip(*layers, tables, strict=True):
+            assert (quick.lengths, at.key) == (plain.lengths, quick.key.data_ptr())
+            for row, length in enumerate(plain.lengths):
+                assert torch.equal(quick.key[row, :, :length], plain.key[row, :, :length])
+                assert torch.equal(quick.value[row, :, :length], plain.value[row, :, :length])
+
+
+@given(seed=st.integers(0, 10**6), steps=st.lists(st.sampled_from(["append", "keep", "spread", "add", "take"])))
+@settings(max_examples=60)
+def test_a_whole_cache_keeps_the_same(seed, steps):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(kept, "ROOM", 12)
+        chance, found, copies = random.Random(seed), Both(seed, 3), 1
+        for step in steps:
+            texts = found.count // copies
+            match step:
+                case "append":
+                    found.append(found.count)
+                case "keep":
+                    order = [chance.randrange(texts) * copies for _ in range(chance.randint(1, texts))]
+                    found.both("reorder", [text + chance.randrange(copies) for text in order for _ in range(copies)])
+                case "spread" if copies == 1:
+                    found.both("spread", 3)
+                    copies = 3
+                case "add":
+                    new = Both(seed + 1, 4)
+                    rows = chance.choice([None, [2], [3, 0], range(2, 4)])
+                    found.plain.add(new.plain, rows, copies)
+                    found.quick.add(new.quick, rows, copies)
+                case "take" if copies == 1:
+                    found.plain, found.quick = found.both("take", [chance.randrange(texts) for _ in range(2)])
+            found.check()
 
 
 def test_rows_of_a_cache_in_other_numbers_are_added():

@@ -247,10 +247,9 @@ class Writing:
         return reading.begin(self.network, sources if translates(self.kind) else None)
 
     def enter(self, prompts):
-        new = self._begin([[5, 6], [7, 8, 9]])
-        new.read(prompts)
-        new.spread(2)
-        self.reading.add(new)
+        new = self._begin([[9], [5, 6], [7, 8, 9]])
+        new.read([[4], *prompts])
+        self.reading.add(new, [1, 2], copies=2)  # the first one waits
 
 
 @pytest.mark.parametrize("precision", list(Precision))

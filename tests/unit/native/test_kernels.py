@@ -15,7 +15,7 @@ from regard.native import kernels
 from regard.native.library import available, library
 from regard.native.structures import Lengths
 from regard.transformer import config
-from regard.transformer.cache import Kept, Moves
+from regard.transformer.cache import Moves
 from regard.transformer.config import Activation
 from regard.transformer.feedforward import ACTIVATIONS
 from regard.transformer.kernels import attention
@@ -229,10 +229,8 @@ def test_rows_change_places(staying, kind, seed):
     expected = both.clone()
     for place, row in enumerate(order):
         expected[:, place, :, : lengths[row]] = both[:, row, :, : lengths[row]]
-    kept = Kept()
-    kept.key, kept.value = both
-    here = described(kept)
-    kernels.move(here, here, 2, moves.rows, moves.to, Lengths([lengths[row] for row in order]))
+    here = described(*both)
+    kernels.move(1, here, here, moves.rows.tolist(), moves.to.tolist(), [lengths[row] for row in order])
     assert torch.equal(both, expected)
 
 
