@@ -46,7 +46,7 @@ class QuickAttention(MultiHeadAttention):
         before = kept.extend(looking.rows, key)
         assert kept.key is not None
         assert kept.value is not None
-        new, old = lengths_of(looking.known, looking.rows.lengths), lengths_of(looking.known, before)
+        new, old = lengths_of(looking.rows.lengths), lengths_of(before)
         kernels.keep(kept.key, key, new, old)
         kernels.keep(kept.value, value, new, old)
         return self.output(self._with_kept(query, looking, kept))
@@ -67,7 +67,7 @@ class QuickAttention(MultiHeadAttention):
 
     def _attend(self, query: Heads, key: Tensor, value: Tensor, looking: Looking, keys: tuple[int, ...]) -> Tensor:
         bias = looking.position if isinstance(looking.position, Tensor) else None
-        asking, answering = lengths_of(looking.known, looking.rows.lengths), lengths_of(looking.known, keys)
+        asking, answering = lengths_of(looking.rows.lengths), lengths_of(keys)
         causal = isinstance(looking.mask, Causal)
         return kernels.attend(query, key, value, asking, answering, self.kernel.scale, causal, bias)
 

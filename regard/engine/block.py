@@ -90,18 +90,23 @@ class Filled:
     source_keys: tuple[int, ...] = ()
 
 
-def run(blocks: Sequence[CompiledBlock], x: Tensor, looking: Looking, source: Source | None, filled: Filled) -> Tensor:
-    """Pass the tokens of a batch through some blocks, all of which know what is asked."""
+def run(
+    blocks: Sequence[CompiledBlock],
+    x: Tensor,
+    looking: Looking,
+    source: Source | None,
+    filled: Filled,
+    last: structures.Norm | None = None,
+) -> Tensor:
+    """Pass the tokens of a batch through some blocks, all of which know what is asked, and the norm behind them."""
     found = x.to(torch.float32, copy=True, memory_format=torch.contiguous_format)
     at = (structures.POINTER * len(blocks))(*(block.address for block in blocks))
-    batch = _batch(looking, source)
-    batch.before, batch.keys, batch.source_keys = (
-        lengths_of(looking.known, lengths).at if lengths else None
-        for lengths in (filled.before, filled.keys, filled.source_keys)
-    )
-    none = (structures.Kept * len(blocks))()
-    tables = (ctypes.addressof(table or none) for table in (filled.own, filled.source))
-    library().run_stack(len(blocks), ctypes.addressof(at), ctypes.addressof(batch), *tables, found.data_ptr())
+    batch, none = _batch(looking, source), (structures.Kept * len(blocks))()
+    lengths = [lengths_of(some) for some in (filled.before, filled.keys, filled.source_keys)]
+    batch.before, batch.keys, batch.source_keys = (some.at if some.count else None for some in lengths)
+    parts = (at, batch, filled.own or none, filled.source or none)
+    norm = None if last is None else ctypes.addressof(last)
+    library().run_stack(len(blocks), *(ctypes.addressof(part) for part in parts), norm, found.data_ptr())
     return found
 
 
@@ -170,7 +175,7 @@ def _batch(looking: Looking, source: Source | None) -> structures.Batch:
     """What the batch is, worked out once for all blocks."""
     key = ("batch", id(looking.mask))
     if key not in looking.known:
-        rows = lengths_of(looking.known, looking.rows.lengths)
+        rows = lengths_of(looking.rows.lengths)
         found = structures.Batch(looking.rows.tokens, rows.count, rows.at, rows.begin_at)
         found.causal = isinstance(looking.mask, Causal)
         held: tuple[Tensor, ...] = ()
@@ -181,9 +186,9 @@ def _batch(looking: Looking, source: Source | None) -> structures.Batch:
             held = (whole(looking.position),)
             found.bias = held[0].data_ptr()
             found.bias_row, found.bias_head, found.bias_query = bias_strides(held[0])
+        asking = lengths_of(() if source is None else source.asking(looking.rows).lengths)
         if source is not None:
-            asking = lengths_of(looking.known, source.asking(looking.rows).lengths)
             found.texts, found.asking, found.first_asking = asking.count, asking.at, asking.begin_at
-        looking.known[key] = looking.mask, found, held  # held, so that addresses stay valid
+        looking.known[key] = looking.mask, found, held, rows, asking  # held, so that addresses stay valid
     batch: structures.Batch = looking.known[key][1]
     return batch

@@ -134,6 +134,11 @@ class CompiledNorm(InPlace):
         return kernels.add_and_normalise(flat[0], flat[1], self.norm).view(x.shape)
 
 
+def norm_of(part: nn.Module | None) -> structures.Norm | None:
+    """A compiled norm's own numbers, if there is one."""
+    return part.norm if isinstance(part, CompiledNorm) else None
+
+
 class CompiledResidual(nn.Module):
     """The connection around a sublayer, without dropout; sum and norm in one go where they follow each other."""
 

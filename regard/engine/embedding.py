@@ -6,6 +6,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from regard.engine.compiled import CompiledNorm, norm_of
 from regard.engine.listeners import Listeners
 from regard.engine.parts import RoundedTokens
 from regard.native import kernels
@@ -32,8 +33,7 @@ class CompiledEmbedding(Embedding):
         table: nn.Module = self.tokens
         levels, scale = (table.levels, table.scale) if isinstance(table, RoundedTokens) else (table.weight, None)
         assert isinstance(levels, Tensor)
-        x = kernels.embed(tokens, levels, scale, self.scale, self._vectors(rows), rows.positions)
-        x = x if self.norm is None else self.norm(x)
+        x = kernels.embed(tokens, levels, scale, self.scale, self._vectors(rows), rows.positions, norm_of(self.norm))
         return x if self.projection is None else self.projection(x)
 
     def _most(self) -> int:
@@ -55,6 +55,7 @@ def compiled_embedding(plain: Embedding) -> CompiledEmbedding | None:
     """The embedding in one call, if it is one of tokens and positions, whose tables stand in order."""
     table = plain.get_submodule("tokens")
     known = type(table) in (Tokens, RoundedTokens) and plain.segments is None
+    known = known and isinstance(plain.norm, CompiledNorm | None)
     tables = [*table.parameters(), *table.buffers()]
     if isinstance(plain.position, Learned):
         tables.append(plain.position.weight)

@@ -39,7 +39,7 @@ class CompiledKept(Kept):
         if moves.to is None:
             self._copy(moves.order, self.lengths, len(moves.order))
         else:
-            move(1, self.at, self.at, moves.rows.tolist(), moves.to.tolist(), self.lengths)
+            move(1, self.at, self.at, moves.rows, moves.to, self.lengths)
 
     def take(self, rows: Sequence[int], into: Kept | None = None) -> Kept:
         """A copy of these rows alone, in a new cache or in an empty one."""
@@ -78,7 +78,7 @@ class CompiledKept(Kept):
         else:  # it was begun by other parts
             super()._put_behind(other)
 
-    def _copy(self, rows: Sequence[int], lengths: Sequence[int], lines: int, room: int = 0) -> None:
+    def _copy(self, rows: Sequence[int], lengths: tuple[int, ...], lines: int, room: int = 0) -> None:
         """Move to other rectangles, where these rows are the first ones."""
         assert self.key is not None
         old = self.key, self.value, Described.from_buffer_copy(self.at)  # held until it is copied
@@ -116,10 +116,11 @@ class CompiledCache(Cache):
         """Make room in all layers for new tokens behind those of their rows; how many there were."""
         first, *others = self.own
         before = first.extend(rows, likes[0])
+        lengths, longest = first.lengths, first.longest
         for kept, like in zip(others, likes[1:], strict=True):
-            if kept.room < first.longest:
+            if kept.room < longest:
                 kept.extend(rows, like)
-            kept.lengths = first.lengths
+            kept.lengths = lengths
         return before
 
     def add(self, other: Cache, rows: Sequence[int] | None = None, copies: int = 1) -> None:
@@ -146,9 +147,9 @@ class CompiledCache(Cache):
         lengths = moves.lengths(filled[0].lengths)
         for kept in filled:
             kept.lengths = lengths
-        if len(moves.to):
+        if moves.to:
             table = self.own_at if layers is self.own else self.source_at
-            move(len(layers), table, table, moves.rows.tolist(), moves.to.tolist(), lengths)
+            move(len(layers), table, table, moves.rows, moves.to, lengths)
 
 
 def _numbers(cache: CompiledCache) -> list[torch.dtype | None]:

@@ -7,6 +7,7 @@ from torch import Tensor
 
 from regard.engine.attention import KNOWN_MASKS
 from regard.engine.block import CompiledBlock, Filled, run
+from regard.engine.compiled import CompiledNorm, norm_of
 from regard.engine.kept import CompiledCache
 from regard.engine.listeners import Listeners
 from regard.transformer.attention import Source
@@ -24,8 +25,8 @@ class CompiledStack(Stack):
         self.__dict__.update(plain.__dict__)  # its parts are those of the plain one: none is made anew
         self.layers = [blocks[number] for number in self.order]
         self.asks = any(block.cross_attention is not None for block in blocks)
-        parts = [plain.final_dropout, *(part for block in blocks for part in block.modules())]
-        self.listeners = Listeners(parts)
+        self.last = norm_of(plain.final_norm)
+        self.listeners = Listeners(part for part in plain.modules() if part is not plain)
 
     def forward(
         self,
@@ -42,8 +43,7 @@ class CompiledStack(Stack):
         looking = self.looking(rows, mask, x.dtype, kept=cache is not None)
         if type(looking.mask) not in KNOWN_MASKS:
             return super().forward(x, rows, mask, source, cache)
-        x = run(self.layers, x, looking, source, self._filled(rows, source, cache))
-        return x if self.final_norm is None else self.final_norm(x)
+        return run(self.layers, x, looking, source, self._filled(rows, source, cache), self.last)
 
     def new_cache(self) -> CompiledCache:
         """An empty cache."""
@@ -65,5 +65,5 @@ class CompiledStack(Stack):
 def compiled_stack(stack: Stack) -> CompiledStack | None:
     """The stack in one call, if all its blocks are compiled and see what the stack sees."""
     blocks = [block for block in stack.blocks if isinstance(block, CompiledBlock)]
-    alike = all(isinstance(block.mask, Everything) for block in blocks)
-    return CompiledStack(stack, blocks) if alike and len(blocks) == len(stack.blocks) else None
+    alike = all(isinstance(block.mask, Everything) for block in blocks) and len(blocks) == len(stack.blocks)
+    return CompiledStack(stack, blocks) if alike and isinstance(stack.final_norm, CompiledNorm | None) else None

@@ -142,18 +142,21 @@ class Beams:
 
         Places that are left over are filled with rows that nothing can come of.
         """
-        places: list[tuple[int, Row] | None] = [None] * self.search.size
-        waiting = []
+        first, waiting, before = dict[int, Row](), list[tuple[int, Row]](), self.rows
         for parent, row in live:
-            if places[parent] is None:
-                places[parent] = parent, row
-            else:
+            if parent in first:
                 waiting.append((parent, row))
-        for at, taken in enumerate(places):
-            if taken is None:
-                parent, row = waiting.pop(0) if waiting else _nothing(self.rows, at, live[0][1])
-                places[at] = parent, row
-        self.parents, self.rows = (list(part) for part in zip(*(place for place in places if place), strict=True))
+            else:
+                first[parent] = row
+        waiting.reverse()
+        self.parents, self.rows = [], []
+        for at in range(self.search.size):
+            if at in first:
+                parent, row = at, first[at]
+            else:
+                parent, row = waiting.pop() if waiting else _nothing(before, at, live[0][1])
+            self.parents.append(parent)
+            self.rows.append(row)
 
 
 def _nothing(rows: Sequence[Row], at: int, like: Row) -> tuple[int, Row]:

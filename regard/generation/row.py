@@ -49,4 +49,4 @@ class Row:
 
     def then(self, token: int, score: float, total: float) -> Row:
         """A continuation by one token; the row itself stays as it is, for others may continue it too."""
-        return Row([*self.tokens, token], self.given, self.limit, [*self.scores, score], total, list(self.seen))
+        return Row([*self.tokens, token], self.given, self.limit, [*self.scores, score], total, [*self.seen])

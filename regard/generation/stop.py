@@ -39,7 +39,7 @@ class End:
 
     def __call__(self, row: Row) -> Stopped | None:
         """Look at the last token."""
-        return Stopped.END if row.length and row.tokens[-1] in self.tokens else None
+        return Stopped.END if row.tokens[-1] in self.tokens and row.length else None
 
 
 @dataclass(frozen=True)

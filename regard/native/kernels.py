@@ -15,7 +15,7 @@ from torch import Tensor
 
 from regard.native.library import library
 from regard.native.pages import room
-from regard.native.structures import LONG, Attention, Kept, Lengths, Matrix, Norm, pointer
+from regard.native.structures import LONG, Attention, Kept, Lengths, Matrix, Norm, lengths_of, pointer
 from regard.transformer.config import Activation
 
 ACTIVATIONS = {
@@ -118,14 +118,16 @@ def embed(
     by: float,
     positions: Float[Tensor, "positions dim"] | None,
     at: Int[Tensor, " tokens"],
+    norm: Norm | None = None,
 ) -> Float[Tensor, "tokens dim"]:
-    """table[tokens] · by + positions[at], the table being numbers, or levels with their scales. Tables stand in order;
-    nobody but the caller looks whether there are such positions."""
+    """norm(table[tokens] · by + positions[at]), the table being numbers, or levels with their scales. Tables stand in
+    order; nobody but the caller looks whether there are such positions."""
     tokens, at = (numbers.to(torch.long).contiguous() for numbers in (tokens, at))
     vocabulary, dim = table.shape
     found = floats(len(tokens), dim)
     tables = tokens.data_ptr(), table.data_ptr(), pointer(scales), by, pointer(positions)
-    good = library().embed(len(tokens), dim, vocabulary, *tables, at.data_ptr(), found.data_ptr())
+    last = None if norm is None else ctypes.addressof(norm)
+    good = library().embed(len(tokens), dim, vocabulary, *tables, at.data_ptr(), last, found.data_ptr())
     if good < len(tokens):
         raise IndexError(f"token {int(tokens[good])} is not in a vocabulary of {vocabulary}")
     return found
@@ -194,15 +196,16 @@ def keep(
 
 
 def move(
-    layers: int, kept: Described, into: Described, rows: Sequence[int], to: Sequence[int], lengths: Sequence[int]
+    layers: int, kept: Described, into: Described, rows: Sequence[int], to: Sequence[int], lengths: tuple[int, ...]
 ) -> None:
     """Copy some rows of all layers to rows of others, or of the same, where none of those is copied itself.
 
     The lengths are those of all rows there, once they are copied.
     """
-    moved, places, filled = ((LONG * len(part))(*part) for part in (rows, to, lengths))
+    moved, places = (LONG * len(rows))(*rows), (LONG * len(rows))(*to)
+    filled = lengths_of(lengths)
     at = (ctypes.addressof(part) for part in (kept, into))
-    library().move(layers, *at, len(rows), *(ctypes.addressof(part) for part in (moved, places, filled)))
+    library().move(layers, *at, len(rows), ctypes.addressof(moved), ctypes.addressof(places), filled.at)
 
 
 def log_sum(scores: Float[Tensor, "rows size"]) -> Float[Tensor, "rows 1"]:

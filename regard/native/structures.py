@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Sequence
-from functools import cached_property
+from functools import cached_property, lru_cache
 from itertools import accumulate
-from typing import Any
 
 from torch import Tensor
 
@@ -161,10 +160,7 @@ class Lengths:
         return type(self._lengths)(0, *accumulate(self._lengths[:-1]))
 
 
-def lengths_of(known: dict[object, Any], lengths: tuple[int, ...]) -> Lengths:
-    """Lengths as C has them, made once for all that share what is `known` of a batch."""
-    key = ("lengths", lengths)
-    if key not in known:
-        known[key] = Lengths(lengths)
-    found: Lengths = known[key]
-    return found
+@lru_cache(maxsize=256)
+def lengths_of(lengths: tuple[int, ...]) -> Lengths:
+    """Lengths as C has them, made once for all blocks that ask for the same. Hold them as long as C works with them."""
+    return Lengths(lengths)

@@ -164,7 +164,11 @@ class Translator:
         """A text as far as it fits the network, and so on; nothing, if there is nothing in it."""
         if not text.strip():
             return []
-        parts = [(start, self._encode(text[start:end])) for start, end in pieces(text, self._fits)]
+        whole = self._encode(text)
+        if self.room is None or len(whole) <= self.room:
+            parts = [(0, whole)]
+        else:
+            parts = [(start, self._encode(text[start:end])) for start, end in pieces(text, self._fits)]
         parts = [(start, encoded) for start, encoded in parts if encoded.ids]
         return [Piece(text, start, encoded, number == len(parts)) for number, (start, encoded) in enumerate(parts, 1)]
 

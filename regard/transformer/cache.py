@@ -10,7 +10,7 @@ for each layer a rectangle with one line for each row of the batch, filled from 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from functools import cached_property
 
 import torch
 from jaxtyping import Float, Int
@@ -25,24 +25,31 @@ class Moves:
     of one beam)."""
 
     def __init__(self, order: Sequence[int], before: int, device: torch.device) -> None:
-        self.order = order
+        self.order, self.device = order, device
         moved = [place for place, row in enumerate(order) if place != row]
         # Most rows stay where they are. If none is overwritten before it is copied, only what moves is touched.
         in_place = len(order) <= before and {order[place] for place in moved}.isdisjoint(moved)
-        rows = [order[place] for place in moved] if in_place else list(order)
-        self.rows = torch.tensor(rows, dtype=torch.long, device=device)
+        self.rows = [order[place] for place in moved] if in_place else list(order)
         """The rows that are copied,"""
-        self.to = torch.tensor(moved, dtype=torch.long, device=device) if in_place else None
+        self.to = moved if in_place else None
         """and the places that they are copied to; None: all are."""
-        self.known: dict[object, Any] = {}
-        """What all layers ask for, worked out once."""
+        self._known: dict[tuple[int, ...], tuple[int, ...]] = {}
 
     def lengths(self, before: tuple[int, ...]) -> tuple[int, ...]:
         """The lengths of the rows that are kept."""
-        if before not in self.known:
-            self.known[before] = tuple(before[row] for row in self.order)
-        found: tuple[int, ...] = self.known[before]
-        return found
+        if before not in self._known:
+            self._known[before] = tuple([before[row] for row in self.order])
+        return self._known[before]
+
+    @cached_property
+    def index(self) -> Int[Tensor, " copied"]:
+        """The rows that are copied, for torch,"""
+        return torch.tensor(self.rows, dtype=torch.long, device=self.device)
+
+    @cached_property
+    def places(self) -> Int[Tensor, " copied"]:
+        """and the places that they are copied to."""
+        return torch.tensor(self.to, dtype=torch.long, device=self.device)
 
 
 class Kept:
@@ -127,11 +134,11 @@ class Kept:
         assert self.value is not None
         self.lengths = moves.lengths(self.lengths)
         if moves.to is None:
-            self.key, self.value = self.key[moves.rows], self.value[moves.rows]
-        elif len(moves.to):
+            self.key, self.value = self.key[moves.index], self.value[moves.index]
+        elif moves.to:
             for kept in (self.key, self.value):
                 filled = kept[:, :, : self.longest]
-                filled.index_copy_(0, moves.to, filled.index_select(0, moves.rows))
+                filled.index_copy_(0, moves.places, filled.index_select(0, moves.index))
 
     def add(self, other: Kept) -> None:
         """Put the rows of another cache behind these."""
@@ -235,7 +242,7 @@ class Cache:
 def _together(order: Sequence[int], copies: int) -> list[int]:
     """The order of texts of which each has so many rows."""
     texts = [row // copies for row in order]
-    if len(order) % copies or any(text != texts[at // copies * copies] for at, text in enumerate(texts)):
+    if texts != [text for text in texts[::copies] for _ in range(copies)]:
         raise ValueError(f"{copies} rows share each row of the source: they stay together, found {list(order)[:12]}")
     return texts[::copies]
 

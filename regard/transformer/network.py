@@ -102,9 +102,10 @@ class Network(nn.Module):
         left = entered.leave(hidden)
         assert left is not None
         if scored is Scored.LAST:
-            alone = replace(entered, rows=Rows.of((1,) * entered.rows.batch, entered.rows.device))
-            last = hidden if len(hidden) == entered.rows.batch else hidden[entered.rows.last]
-            return Output(left, self.score(last, alone).words, None, cache, source)
+            if len(hidden) > entered.rows.batch:
+                alone = Rows.of((1,) * entered.rows.batch, entered.rows.device)
+                hidden, entered = hidden[entered.rows.last], replace(entered, rows=alone)
+            return Output(left, self.score(hidden, entered).words, None, cache, source)
         if isinstance(self.head, EachToken) and entered.places is not None and not torch.is_grad_enabled():
             parts = (self.head(part, entered.rows).words for part in torch.split(hidden, PART))
             return Output(left, entered.leave_in_parts(parts), None, cache, source)

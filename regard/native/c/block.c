@@ -191,20 +191,23 @@ static Kept from(const Kept *kept, long line) {
     return found;
 }
 
-static void run_blocks(long count, const Block *const *blocks, Batch b, const Kept *own, const Kept *source, float *x) {
+static void run_blocks(long count, const Block *const *blocks, Batch b, const Kept *own, const Kept *source,
+                       const Norm *last, float *x) {
+    x += b.begin * blocks[0]->model;
     for (long n = 0; n < count; n++) {
         b.own = from(own + n, b.row), b.source = from(source + n, b.text);
-        run_share(blocks[n], &b, x + b.begin * blocks[n]->model);
+        run_share(blocks[n], &b, x);
     }
+    if (last) add_and_normalise(b.tokens, blocks[0]->model, x, NULL, last, x);
 }
 
-/* The vectors of a batch, passed through some blocks. Each thread takes its rows through all of them, if it has enough:
+/* The vectors of a batch, passed through some blocks, and through a norm after the last, if there is one. Each thread takes its rows through all of them, if it has enough:
    none waits for another on the way, and what a thread reads it has written itself. Else the threads share every product. */
 PUBLIC void run_stack(long count, const Block *const *blocks, const Batch *b, const Kept *own, const Kept *source,
-                      float *x) {
+                      const Norm *last, float *x) {
     int threads = omp_get_max_threads();
     if (!is_shared_well(b, threads)) {
-        run_blocks(count, blocks, *b, own, source, x);
+        run_blocks(count, blocks, *b, own, source, last, x);
         return;
     }
 #pragma omp parallel num_threads(threads)
@@ -212,6 +215,6 @@ PUBLIC void run_stack(long count, const Block *const *blocks, const Batch *b, co
         Batch mine = share_of(b, omp_get_thread_num(), omp_get_num_threads());
         long half = blocks[0]->own.dim / 2;
         if (b->cosine) mine.cosine += mine.begin * half, mine.sine += mine.begin * half;
-        run_blocks(count, blocks, mine, own, source, x);
+        run_blocks(count, blocks, mine, own, source, last, x);
     }
 }

@@ -47,9 +47,11 @@ PUBLIC void gate(long rows, long dim, const float *x, int activation, float *to)
 }
 
 /* The vectors of tokens: lines of a table of numbers or, if there are `scales`, of levels, times `by`, and what is said of
-   their positions, if anything is. Returns how many of them are in the table, up to the first that is not. */
+   their positions, if anything is; then the norm, if there is one. Returns how many of them are in the table, up to the
+   first that is not. */
 PUBLIC long embed(long count, long dim, long vocabulary, const long *tokens, const void *table, const float *scales,
-                  float by, const float *positions, const long *at, float *to) {
+                  float by, const float *positions, const long *at, const Norm *norm, float *found) {
+    float *to = found;
     for (long n = 0; n < count; n++, to += dim) {
         if (tokens[n] < 0 || tokens[n] >= vocabulary) return n;
         const int8_t *levels = (const int8_t *)table + tokens[n] * dim;
@@ -58,5 +60,6 @@ PUBLIC long embed(long count, long dim, long vocabulary, const long *tokens, con
         for (long d = 0; d < dim; d++) to[d] = (scales ? (float)levels[d] * level : line[d]) * by;
         for (long d = 0; position && d < dim; d++) to[d] += position[d];
     }
+    if (norm) add_and_normalise(count, dim, found, NULL, norm, found);
     return count;
 }

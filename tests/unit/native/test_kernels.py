@@ -230,7 +230,7 @@ def test_rows_change_places(staying, kind, seed):
     for place, row in enumerate(order):
         expected[:, place, :, : lengths[row]] = both[:, row, :, : lengths[row]]
     here = described(*both)
-    kernels.move(1, here, here, moves.rows.tolist(), moves.to.tolist(), [lengths[row] for row in order])
+    kernels.move(1, here, here, moves.rows, moves.to, tuple(lengths[row] for row in order))
     assert torch.equal(both, expected)
 
 
