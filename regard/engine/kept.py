@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import ctypes
+import mmap
 from collections.abc import Sequence
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from regard.native.kernels import move
+from regard.native.kernels import clear, move
 from regard.native.pages import PAGES, SMALL, zeros
 from regard.native.structures import Kept as Described
 from regard.transformer.cache import Cache, Kept, Moves
@@ -139,17 +140,33 @@ class CompiledCache(Cache):
         filled = [kept for kept in layers if not kept.empty]
         if not filled or list(order) == list(range(len(filled[0].lengths))):
             return
-        moves = Moves(order, len(filled[0].lengths), filled[0].device)
+        before = filled[0].lengths
+        moves = Moves(order, len(before), filled[0].device)
         if moves.to is None:  # to other rectangles, one after the other: each is given back before the next is made
             for kept in filled:
                 kept.reorder(moves)
             return
-        lengths = moves.lengths(filled[0].lengths)
+        lengths = moves.lengths(before)
         for kept in filled:
             kept.lengths = lengths
+        table = self.own_at if layers is self.own else self.source_at
+        if len(order) < len(before) and (left := _left(before, lengths, moves.to, filled[0])):
+            clear(len(layers), table, left)
         if moves.to:
-            table = self.own_at if layers is self.own else self.source_at
             move(len(layers), table, table, moves.rows, moves.to, lengths)
+
+
+def _left(before: Sequence[int], after: Sequence[int], to: Sequence[int], kept: Kept) -> list[int]:
+    """The lines whose rows have left and had more pages than the rows that come to stand there need.
+
+    Without this a cache would come to hold as much as if all rows were as long as the longest that each line ever had.
+    """
+    assert kept.key is not None
+    places = mmap.PAGESIZE // (kept.key.shape[3] * kept.key.element_size())
+    if kept.key.shape[2] < ROOM or not places:
+        return []
+    taken = [(line, after[line]) for line in to] + [(line, places) for line in range(len(after), len(before))]
+    return [line for line, length in taken if -(-before[line] // places) > -(-length // places)]
 
 
 def _numbers(cache: CompiledCache) -> list[torch.dtype | None]:

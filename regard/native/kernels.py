@@ -14,7 +14,7 @@ from jaxtyping import Float, Int, Int8
 from torch import Tensor
 
 from regard.native.library import library
-from regard.native.pages import room
+from regard.native.pages import again, room
 from regard.native.structures import LONG, Attention, Kept, Lengths, Matrix, Norm, lengths_of, pointer
 from regard.transformer.config import Activation
 
@@ -90,7 +90,7 @@ def multiply(x: Vectors, matrix: Matrix) -> Float[Tensor, "rows output"]:
     """activation(x·weightᵀ + bias). With a matrix of bytes, each vector is rounded to bytes first."""
     x = _lines(x)
     rows = x.shape[0]
-    found = floats(rows, matrix.outputs)
+    found = again.room(rows, matrix.outputs)
     library().apply(ctypes.addressof(matrix), rows, x.data_ptr(), x.stride(0), found.data_ptr())
     return found
 
@@ -206,6 +206,12 @@ def move(
     filled = lengths_of(lengths)
     at = (ctypes.addressof(part) for part in (kept, into))
     library().move(layers, *at, len(rows), ctypes.addressof(moved), ctypes.addressof(places), filled.at)
+
+
+def clear(layers: int, kept: Described, lines: Sequence[int]) -> None:
+    """Give back the memory of some lines, whose numbers nobody needs any more."""
+    at = (LONG * len(lines))(*lines)
+    library().clear(layers, ctypes.addressof(kept), len(lines), ctypes.addressof(at))
 
 
 def log_sum(scores: Float[Tensor, "rows size"]) -> Float[Tensor, "rows 1"]:

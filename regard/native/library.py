@@ -25,6 +25,7 @@ FUNCTIONS = {
     "keep": "lllppplplli",
     "round_to_half": "llpl",
     "move": "lpplppp",
+    "clear": "lplp",
     "add_and_normalise": "llpppp",
     "gate": "llpip",
     "embed": "lllpppfpppp>",

@@ -1,4 +1,4 @@
-"""Memory for matrices, in large pages, and for what is filled bit by bit, in small ones.
+"""Memory for matrices, in large pages; for what is filled bit by bit, in small ones; for what is made all the time.
 
 A token that is written reads every weight once, and with pages of 4 KB a core looks up ten thousand addresses on the
 way: with pages of 2 MB it reads a fifth more in the same time. Only large pieces of memory can have them, so matrices
@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import math
 import mmap
+import sys
 import threading
 import weakref
 from contextlib import suppress
+from typing import Any
 
 import torch
-from jaxtyping import Shaped
+from jaxtyping import Float, Shaped
 from torch import Tensor
 
 PIECE = 32 << 20
@@ -63,6 +65,50 @@ def zeros(shape: tuple[int, ...], dtype: torch.dtype, small: int) -> Tensor:
     with suppress(OSError):  # a system without large pages
         memory.madvise(mmap.MADV_NOHUGEPAGE)
     return torch.frombuffer(memory, dtype=dtype, count=count).view(shape)
+
+
+class Again:
+    """Memory that is used again as soon as nobody holds the tensor that it was used for.
+
+    The scores of a vocabulary are made at every token, each time a little smaller or larger: on the heap, other things
+    come to stand where they stood, and they get new memory many times over.
+    """
+
+    least, most = 1 << 20, 64 << 20
+    """Bytes of what is worth it, and of what is not worth keeping."""
+    several = 4
+
+    def __init__(self) -> None:
+        self._pieces: list[mmap.mmap] = []
+        self._lock = threading.Lock()
+
+    def room(self, *shape: int) -> Float[Tensor, ...]:
+        """Room for float32 numbers."""
+        count = math.prod(shape)
+        if not self.least <= 4 * count <= self.most:
+            return torch.empty(shape, dtype=torch.float32, device="cpu")
+        with self._lock:
+            memory = self._free(4 * count)
+            return torch.frombuffer(memory, dtype=torch.float32, count=count).view(shape)
+
+    def _free(self, size: int) -> mmap.mmap:
+        """A piece that nobody holds, or a new one in place of those that nobody holds and that are too small."""
+        held = list(zip(self._pieces, _holders(self._pieces), strict=True))
+        for piece, holders in held:
+            if holders == NOBODY and len(piece) >= size:
+                return piece
+        self._pieces = [piece for piece, holders in held if holders > NOBODY][-self.several :]
+        self._pieces.append(_memory(size))
+        return self._pieces[-1]
+
+
+def _holders(pieces: list[Any]) -> list[int]:
+    return [sys.getrefcount(piece) for piece in pieces]
+
+
+NOBODY = _holders([object()])[0]
+"""What Python counts if only a list holds something, and whoever counts."""
+again = Again()
 
 
 def _memory(size: int) -> mmap.mmap:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
-from itertools import chain, repeat
+from itertools import chain, islice, repeat
 
 from torch import nn
 
@@ -21,7 +21,7 @@ from regard.tasks.habits import Habits
 from regard.tasks.languages import way
 from regard.tasks.sentences import pieces
 from regard.tasks.written import EMPTY, Reader, Unfolding, Written, joined
-from regard.text.tokenizer import Encoded, Tokenizer
+from regard.text.tokenizer import Tokenizer
 from regard.transformer import config
 from regard.transformer.network import DecoderOnly, EncoderDecoder
 
@@ -59,9 +59,11 @@ class Piece:
     text: str
     """The whole text."""
     start: int
-    """Where the piece begins in it."""
-    encoded: Encoded
-    """The piece, with the prefix before it."""
+    """Where the piece begins in it,"""
+    end: int
+    """and where it ends."""
+    ids: list[int]
+    """The tokens of the piece, with the prefix before it."""
     last: bool
     """Whether the text ends with it."""
 
@@ -120,7 +122,7 @@ class Translator:
         They are read `window` at a time, to be sorted by length; with 1, each is done before the next is read.
         """
         waiting: Waiting = deque()
-        given = self._given(texts, waiting)
+        given = self._given(texts, waiting, window // 8)
         results = generate(self.network, given, self.settings, at_once=self.at_once, window=window)
         parts: list[Written] = []
         for result in chain(results, [None]):
@@ -136,7 +138,8 @@ class Translator:
     def stream(self, text: str) -> Iterator[str | Written]:
         """Translate one text: pieces of the translation as soon as they can no longer change, then all of it."""
         parts: list[Written] = []
-        for piece in self._pieces(text):
+        (found,) = self._pieces([text])
+        for piece in found:
             if parts:
                 yield " "
             unfolding = Unfolding(self._text, self.reader.unsettled)
@@ -148,38 +151,36 @@ class Translator:
                     yield unfolding.rest(parts[-1].text)
         yield joined(parts) if parts else EMPTY
 
-    def _given(self, texts: Iterable[str], waiting: Waiting) -> Iterator[Given]:
-        """What the network reads; what is on its way is noted in `waiting`."""
-        empty = 0
-        for text in texts:
-            found = self._pieces(text)
-            empty += not found
-            for piece in found:
-                waiting.append((empty, piece))
-                empty = 0
-                yield self._input(piece)
+    def _given(self, texts: Iterable[str], waiting: Waiting, together: int) -> Iterator[Given]:
+        """What the network reads; what is on its way is noted in `waiting`. So many texts are tokenized in one go."""
+        empty, texts = 0, iter(texts)
+        while some := list(islice(texts, max(together, 1))):
+            for found in self._pieces(some):
+                empty += not found
+                for piece in found:
+                    waiting.append((empty, piece))
+                    empty = 0
+                    yield self._input(piece)
         waiting.append((empty, None))
 
-    def _pieces(self, text: str) -> list[Piece]:
-        """A text as far as it fits the network, and so on; nothing, if there is nothing in it."""
-        if not text.strip():
-            return []
-        whole = self._encode(text)
-        if self.room is None or len(whole) <= self.room:
-            parts = [(0, whole)]
-        else:
-            parts = [(start, self._encode(text[start:end])) for start, end in pieces(text, self._fits)]
-        parts = [(start, encoded) for start, encoded in parts if encoded.ids]
-        return [Piece(text, start, encoded, number == len(parts)) for number, (start, encoded) in enumerate(parts, 1)]
+    def _pieces(self, texts: Sequence[str]) -> Iterator[list[Piece]]:
+        """Each text as far as it fits the network, and so on; nothing, if there is nothing in it."""
+        for text, ids in zip(texts, self._ids(texts), strict=True):
+            spans, rows = [(0, len(text))], [ids]
+            if self.room is not None and len(ids) > self.room:
+                spans = pieces(text, self._fits)
+                rows = self._ids([text[start:end] for start, end in spans])
+            some = [(*span, row) for span, row in zip(spans, rows, strict=True) if row and text.strip()]
+            yield [Piece(text, *one, number == len(some)) for number, one in enumerate(some, 1)]
 
-    def _encode(self, text: str) -> Encoded:
-        return self.tokenizer.encode(self.way.prefix + text, language=self.way.language)
+    def _ids(self, texts: Sequence[str]) -> list[list[int]]:
+        return self.tokenizer.ids_of([self.way.prefix + text for text in texts], language=self.way.language)
 
     def _fits(self, text: str) -> bool:
-        return self.room is None or len(self._encode(text)) <= self.room
+        return self.room is None or len(self._ids([text])[0]) <= self.room
 
     def _input(self, piece: Piece) -> Given:
-        return Given(prompt=self.prompt, source=piece.encoded.ids)
+        return Given(prompt=self.prompt, source=piece.ids)
 
     def _text(self, tokens: Sequence[int]) -> str:
         return self.reader.text([*self.begun, *tokens])
@@ -196,10 +197,9 @@ class Translator:
         looked = hypothesis.alignment(self.watched)
         # Tokens of the prefix belong to no word of the text, and tokens that were cut off were not looked at.
         prefix = len(self.way.prefix)
-        move = piece.start - prefix
-        spans = [
-            (max(start, prefix) + move, end + move) if end > prefix else (0, 0) for start, end in piece.encoded.offsets
-        ]
+        move, text_read = piece.start - prefix, self.way.prefix + piece.text[piece.start : piece.end]
+        offsets = self.tokenizer.encode(text_read, language=self.way.language).offsets
+        spans = [(max(start, prefix) + move, end + move) if end > prefix else (0, 0) for start, end in offsets]
         kept = [*spans[: looked.shape[1] - 1], spans[-1]]
         written = written_spans([*self.begun, *hypothesis.tokens], self.reader.text)[len(self.begun) :]
         return align(looked, kept, piece.text, written, text)

@@ -3,8 +3,13 @@
    Queries stand side by side. Keys and values stand side by side too, or in the rectangles of a cache: where those of a
    row begin, and how far it is from one place to the next, is given. They are float32 or, if `half`, the upper sixteen
    bits of it (bfloat16). The last query of a row sees all keys of its row; if `causal`, each one before it sees one less. */
+#define _DEFAULT_SOURCE /* for madvise */
+#include <sys/mman.h>
+
 #include "parts.h"
 #include "sixteen.h"
+
+#define PAGE 4096
 
 #define FEW 12       /* below so many queries it does not pay to turn the keys round */
 #define AT_ONCE 4    /* queries that meet a key or a value when it is fetched */
@@ -244,6 +249,20 @@ PUBLIC void keep(long rows, long heads, long dim, const long *lengths, const lon
                 const Bits *bits = (const Bits *)from;
                 for (long d = 0; d < dim; d++) to[d] = (uint16_t)(bits[d] >> 16);
             }
+}
+
+/* Give back the memory of whole lines, whose numbers nobody needs any more, as far as it is in pages of their own. */
+PUBLIC void clear(long layers, const Kept *kept, long count, const long *lines) {
+    for (long n = 0; n < layers * count; n++) {
+        const Kept *one = kept + n / count;
+        if (!one->key) continue;
+        long bytes = one->row_stride * (one->half ? 2 : 4), at = lines[n % count] * bytes;
+        for (int which = 0; which < 2; which++) {
+            uintptr_t begin = (uintptr_t)((which ? one->value : one->key) + at), end = begin + bytes;
+            begin = (begin + PAGE - 1) / PAGE * PAGE, end = end / PAGE * PAGE;
+            if (begin < end) madvise((void *)begin, end - begin, MADV_DONTNEED);
+        }
+    }
 }
 
 static void move_row(const Kept *from, const Kept *into, long row, long to, long places) {

@@ -161,6 +161,32 @@ def test_a_cache_that_grows_takes_memory_as_far_as_rows_are_filled():
     assert held() - before < 2 * filled < found.key.nbytes
 
 
+def test_long_rows_that_leave_give_their_memory_back():
+    """A long text leaves, a short one takes its place, and another enters the line that became free."""
+    generator, cache, plain = torch.Generator().manual_seed(1), CompiledCache(1), Cache(1)
+    lengths = [3, 250, 5, 4]
+    for _ in range(2):  # the second time there is a rectangle with pages of its own
+        rows = Rows.of(lengths)
+        key, value = torch.randn(2, rows.tokens, 64, 64, generator=generator)
+        for one in (cache, plain):
+            one.own[0].append(key, value, rows)
+    before = held()
+    for one in (cache, plain):
+        one.reorder([0, 3, 2])
+    gone = 2 * 64 * 500 * 64 * 4
+    assert before - held() > gone * 0.9
+    new, entering = torch.randn(2, 7, 64, 64, generator=generator), Rows.of([7])
+    for one in (cache, plain):
+        other = type(one)(1)
+        other.own[0].append(*new, entering)
+        one.add(other)
+    mine, expected = cache.own[0], plain.own[0]
+    assert mine.lengths == expected.lengths == (6, 8, 10, 7)
+    for row, length in enumerate(mine.lengths):
+        assert torch.equal(mine.key[row, :, :length], expected.key[row, :, :length])
+        assert torch.equal(mine.value[row, :, :length], expected.value[row, :, :length])
+
+
 def held():
     """Bytes of memory that are this process's own."""
     said = Path("/proc/self/status").read_text().splitlines()

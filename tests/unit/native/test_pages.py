@@ -46,3 +46,40 @@ def test_memory_is_given_back_with_the_last_matrix():
     gc.collect()
     assert piece() is None
     assert pages.room(10, torch.int8).fill_(1).sum() == 10  # and there is a new one for those that come
+
+
+class TestAgain:
+    """Memory for what is made all the time."""
+
+    def test_what_nobody_holds_is_used_again(self):
+        again = pages.Again()
+        first = again.room(1000, 400)
+        place = first.data_ptr()
+        other = again.room(1000, 400)
+        assert other.data_ptr() != place
+        del first
+        assert again.room(900, 400).data_ptr() == place
+
+    def test_a_part_that_somebody_holds_keeps_the_whole(self):
+        again = pages.Again()
+        part = again.room(1000, 400).fill_(7)[3:5]
+        assert again.room(1000, 400).fill_(8).data_ptr() != part.data_ptr() - 3 * 400 * 4
+        assert part.eq(7).all()
+
+    def test_what_is_too_small_is_given_up(self):
+        again = pages.Again()
+        again.room(1000, 400)
+        larger = again.room(2000, 400)
+        assert [len(piece) for piece in again._pieces] == [larger.nbytes]
+
+    def test_no_more_than_a_few_are_kept(self):
+        again = pages.Again()
+        held = [again.room(1000, 400).fill_(number) for number in range(9)]
+        assert len(again._pieces) == again.several + 1
+        assert [int(one[0, 0]) for one in held] == list(range(9))
+
+    @pytest.mark.parametrize("count", [10, pages.Again.most // 4 + 1])
+    def test_small_and_very_large_ones_are_ordinary(self, count):
+        again = pages.Again()
+        assert again.room(count).shape == (count,)
+        assert not again._pieces
