@@ -13,7 +13,12 @@
 
 #define FEW 12       /* below so many queries it does not pay to turn the keys round */
 #define AT_ONCE 4    /* queries that meet a key or a value when it is fetched */
-#define ASKED_FOR 64 /* vectors at most, which the first cache has room for */
+#define ASKED_FOR 64 /* vectors at most */
+#ifdef REGARD_WIDE
+#define SCORED AT_ONCE /* queries whose scores with four keys there are registers for */
+#else
+#define SCORED 1
+#endif
 
 typedef uint32_t __attribute__((may_alias)) Bits; /* of a number */
 
@@ -48,30 +53,41 @@ INLINE Floats load_sixteen(const int half, const char *x, long count) {
     return widened(count < COLUMNS ? upper : (const uint16_t *)x);
 }
 
-/* The score of a query with some keys: products, and sums across the registers. There is room for four scores. */
-INLINE void score_few(const int half, const int keys, const Attention *a, const float *query, const char *key,
-                      float *scores) {
-    Floats sum[AT_ONCE] = {no_floats(), no_floats(), no_floats(), no_floats()};
-    long d = 0;
-    for (; d + COLUMNS <= a->dim; d += COLUMNS) {
-        Floats x = load_floats(query + d);
+/* Up to sixteen numbers of some queries and keys, added to what their products come to. */
+INLINE void add_score(const int half, const int queries, const int keys, const Attention *a, const float *query,
+                      const char *key, long count, Floats sum[AT_ONCE][AT_ONCE]) {
+    Floats k[AT_ONCE];
 #pragma GCC unroll 4
-        for (int j = 0; j < keys; j++)
-            sum[j] = add_times(sum[j], x, load_sixteen(half, further(half, key, j * a->key_stride + d), COLUMNS));
-    }
-    if (d < a->dim) {
-        Floats x = load_some(query + d, a->dim - d);
+    for (int j = 0; j < keys; j++) k[j] = load_sixteen(half, further(half, key, j * a->key_stride), count);
 #pragma GCC unroll 4
-        for (int j = 0; j < keys; j++)
-            sum[j] = add_times(sum[j], x, load_sixteen(half, further(half, key, j * a->key_stride + d), a->dim - d));
+    for (int q = 0; q < queries; q++) {
+        const float *from = query + q * a->query_stride;
+        Floats x = count >= COLUMNS ? load_floats(from) : load_some(from, count);
+#pragma GCC unroll 4
+        for (int j = 0; j < keys; j++) sum[q][j] = add_times(sum[q][j], x, k[j]);
     }
-    _mm_storeu_ps(scores, _mm_mul_ps(four_sums(sum), _mm_set1_ps(a->scale)));
 }
 
-INLINE void scores_of_few(const int half, const Attention *a, const float *query, const char *key, long keys,
-                          float *scores) {
+/* The scores of some queries with some keys: products, and sums across the registers. There is room for four scores of
+   each query. */
+INLINE void score_few(const int half, const int queries, const int keys, const Attention *a, const float *query,
+                      const char *key, long room, float *scores) {
+    Floats sum[AT_ONCE][AT_ONCE];
+#pragma GCC unroll 4
+    for (int q = 0; q < queries; q++) sum[q][0] = sum[q][1] = sum[q][2] = sum[q][3] = no_floats();
+    long d = 0;
+    for (; d + COLUMNS <= a->dim; d += COLUMNS)
+        add_score(half, queries, keys, a, query + d, further(half, key, d), COLUMNS, sum);
+    if (d < a->dim) add_score(half, queries, keys, a, query + d, further(half, key, d), a->dim - d, sum);
+#pragma GCC unroll 4
+    for (int q = 0; q < queries; q++)
+        _mm_storeu_ps(scores + q * room, _mm_mul_ps(four_sums(sum[q]), _mm_set1_ps(a->scale)));
+}
+
+INLINE void scores_of_few(const int half, const int queries, const Attention *a, const float *query, const char *key,
+                          long keys, long room, float *scores) {
     for (long j = 0; j < keys; j += AT_ONCE, key = further(half, key, AT_ONCE * a->key_stride)) {
-#define SCORE(count) score_few(half, count, a, query, key, scores + j)
+#define SCORE(count) score_few(half, queries, count, a, query, key, room, scores + j)
         FOR_SOME(keys - j, SCORE)
     }
 }
@@ -168,24 +184,34 @@ INLINE void mean(const int half, const int queries, const Attention *a, const fl
     if (d < a->dim) mean_part(half, queries, 1, a, weights, room, further(half, value, d), keys, answer + d, a->dim - d);
 }
 
-/* Ask for vectors of a head before they are needed: they stand apart, and nothing else foresees where. */
-static void ask_for(const char *x, long count, long bytes, long stride) {
-    for (long j = 0; j < at_most(count, ASKED_FOR); j++)
-        for (long d = 0; d < bytes; d += 64) _mm_prefetch(x + j * stride + d, _MM_HINT_T0);
+/* Where the keys (and values) of a head begin, in numbers from the first of all. */
+INLINE long begin_of(const Attention *a, long row, long head) {
+    return (a->first_key ? a->first_key[row] * a->key_stride : row * a->row_stride) + head / a->sharing * a->head_stride;
+}
+
+/* Ask for the keys and values of a head before they are needed: they stand apart, and nothing else foresees where. */
+INLINE void ask_for(const int half, const Attention *a, long row, long head) {
+    long begin = begin_of(a, row, head), bytes = a->dim * (half ? 2 : 4), apart = a->key_stride * (half ? 2 : 4);
+    const char *key = further(half, a->key, begin), *value = further(half, a->value, begin);
+    for (long j = 0; j < at_most(a->keys[row], ASKED_FOR); j++)
+        for (long d = 0; d < bytes; d += 64) {
+            _mm_prefetch(key + j * apart + d, _MM_HINT_T1); /* the second cache: the first waits for fewer at a time */
+            _mm_prefetch(value + j * apart + d, _MM_HINT_T1);
+        }
 }
 
 INLINE void attend_as(const int half, const Attention *a, long row, long head) {
     long queries = a->queries[row], keys = a->keys[row], room = steps(keys, WIDE) * WIDE;
-    long begin = a->first_key ? a->first_key[row] * a->key_stride : row * a->row_stride;
-    begin += head / a->sharing * a->head_stride;
+    long begin = begin_of(a, row, head);
     const char *key = further(half, a->key, begin), *value = further(half, a->value, begin);
     const float *asking = a->query + a->first_query[row] * a->query_stride + head * a->dim;
     float *weights = scratch(WEIGHTS, AT_ONCE * room * sizeof(float));
     float *turned = queries < FEW ? NULL : scratch(TURNED, steps(a->dim, WIDE) * WIDE * room * sizeof(float));
-    long bytes = a->dim * (half ? 2 : 4), apart = a->key_stride * (half ? 2 : 4);
-    ask_for(value, keys, bytes, apart);
-    if ((head + 1) % a->sharing == 0 && head + 1 < a->heads) ask_for(further(half, key, a->head_stride), keys, bytes, apart);
-    ask_for((const char *)asking, queries, a->dim * sizeof(float), a->query_stride * sizeof(float));
+    if (head + 1 < a->heads) {
+        if ((head + 1) % a->sharing == 0) ask_for(half, a, row, head + 1);
+    } else if (row + 1 < a->rows) {
+        ask_for(half, a, row + 1, 0);
+    }
     if (turned) turn(half, a, key, keys, room, turned);
     for (long q0 = 0; q0 < queries; q0 += AT_ONCE) {
         long some = at_most(AT_ONCE, queries - q0), at = a->first_query[row] + q0;
@@ -194,8 +220,10 @@ INLINE void attend_as(const int half, const Attention *a, long row, long head) {
         if (turned)
             FOR_SOME(some, SCORES)
         else
-            for (long q = 0; q < some; q++)
-                scores_of_few(half, a, query + q * a->query_stride, key, keys, weights + q * room);
+            for (long q = 0; q < some; q += SCORED) {
+#define FEW_SCORES(count) scores_of_few(half, count, a, query + q * a->query_stride, key, keys, room, weights + q * room)
+                FOR_SOME(at_most(SCORED, some - q), FEW_SCORES)
+            }
         for (long q = q0; q < q0 + some; q++) {
             const float *bias = a->bias ? a->bias + row * a->bias_row + head * a->bias_head + q * a->bias_query : NULL;
             soften(weights + (q - q0) * room, a->causal ? keys - queries + q + 1 : keys, room, bias);

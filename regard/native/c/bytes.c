@@ -11,7 +11,7 @@
 
 #define CHUNK 8       /* tiles, as in product.c */
 #define CACHED 262144 /* bytes of A that leave room for panels in the second cache */
-#define MOST 127.0f   /* the largest level */
+#define LARGEST 127.0f /* level */
 
 /* How many levels of a column stand together. */
 PUBLIC long together_size(void) { return TOGETHER; }
@@ -52,7 +52,7 @@ static float round_row(long depth, const float *x, Group *to, long apart, int32_
         largest = _mm256_max_ps(largest, size);
         strange = _mm256_fmadd_ps(size, none, strange);
     }
-    float top = most_of(largest), factor = top > 0 ? MOST / top : 0;
+    float top = most_of(largest), factor = top > 0 ? LARGEST / top : 0;
     vec by = _mm256_set1_ps(factor);
     __m256i all = _mm256_setzero_si256();
     long room = steps(depth, TOGETHER) * TOGETHER;
@@ -62,7 +62,7 @@ static float round_row(long depth, const float *x, Group *to, long apart, int32_
         put_levels(level, room - k, to + k / TOGETHER * apart, apart);
     }
     *sum = whole_sum_of(all);
-    return top / MOST + sum_of(strange);
+    return top / LARGEST + sum_of(strange);
 }
 
 typedef struct {
