@@ -37,7 +37,7 @@ class QuickAttention(MultiHeadAttention):
         self, hidden: Tensor, looking: Looking, source: Source | None = None, kept: Kept | None = None
     ) -> Tensor:
         """Attend: to the row itself, or to `source`; with `kept`, also to what earlier steps left there."""
-        if source is not None or kept is None or not self.knows(looking):
+        if source is not None or kept is None:
             return super().forward(hidden, looking, source, kept)
         query, key, value = self.project(hidden)
         if isinstance(looking.position, Rotation):

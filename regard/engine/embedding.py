@@ -16,7 +16,7 @@ from regard.transformer.rows import Rows
 
 
 class CompiledEmbedding(Embedding):
-    """The same embedding, made of the same parts: tokens, scale and positions in one go."""
+    """The same embedding, made of the same parts: tokens, scale, positions and norm in one go."""
 
     def __init__(self, plain: Embedding) -> None:
         self.__dict__.update(plain.__dict__)  # its parts are those of the plain one: none is made anew

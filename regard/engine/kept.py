@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import mmap
 from collections.abc import Sequence
 
 import torch
@@ -11,7 +10,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from regard.native.kernels import clear, move
-from regard.native.pages import PAGES, SMALL, zeros
+from regard.native.pages import PAGE, PAGES, SMALL, zeros
 from regard.native.structures import Kept as Described
 from regard.transformer.cache import Cache, Kept, Moves
 from regard.transformer.rows import Rows
@@ -56,6 +55,11 @@ class CompiledKept(Kept):
     def room(self) -> int:
         """How many places a row has."""
         return 0 if self.key is None else self.key.shape[2]
+
+    def pages(self, length: int) -> int:
+        """How many pages of each head a row of this length has written to. In small rectangles it is all the same."""
+        assert self.key is not None
+        return -(-length * self.key.stride(2) * self.key.element_size() // PAGE) if self.room >= ROOM else 1
 
     def make_room(self, rows: int, longest: int) -> None:
         """Make room for so many rows of such a length, if there is none."""
@@ -102,7 +106,11 @@ def described(key: Rectangle, value: Rectangle) -> Described:
 
 
 class CompiledCache(Cache):
-    """The keys and values of all layers. What is done to all of them is done in one call."""
+    """The keys and values of all layers. What is done to all of them is done in one call.
+
+    When rows leave, lines that have more pages than they need give them back: else a cache would come to hold as much
+    as if all rows were as long as the longest that each line ever had.
+    """
 
     own: list[CompiledKept]  # type: ignore[assignment]
     source: list[CompiledKept]  # type: ignore[assignment]
@@ -126,8 +134,8 @@ class CompiledCache(Cache):
 
     def add(self, other: Cache, rows: Sequence[int] | None = None, copies: int = 1) -> None:
         """Put rows of another cache behind these."""
-        alike = isinstance(other, CompiledCache) and _numbers(other) == _numbers(self)
-        if not alike or self._copies != other._copies * copies:
+        known = isinstance(other, CompiledCache) and _numbers(other) == _numbers(self)
+        if not known or (self._copies, other._copies) != (copies, 1):
             super().add(other, rows, copies)
             return
         assert isinstance(other, CompiledCache)
@@ -137,7 +145,7 @@ class CompiledCache(Cache):
         _put_behind(self.source, self.source_at, other.source, other.source_at, chosen)
 
     def _reorder(self, layers: Sequence[Kept], order: Sequence[int]) -> None:
-        filled = [kept for kept in layers if not kept.empty]
+        filled = [kept for kept in layers if isinstance(kept, CompiledKept) and not kept.empty]
         if not filled or list(order) == list(range(len(filled[0].lengths))):
             return
         before = filled[0].lengths
@@ -150,23 +158,13 @@ class CompiledCache(Cache):
         for kept in filled:
             kept.lengths = lengths
         table = self.own_at if layers is self.own else self.source_at
-        if len(order) < len(before) and (left := _left(before, lengths, moves.to, filled[0])):
-            clear(len(layers), table, left)
+        fewer, pages = len(order) < len(before), filled[0].pages
+        if fewer:  # a row that is copied may stand in one of the last lines: those are cleared when it has left
+            clear(len(layers), table, [line for line in moves.to if pages(before[line]) > pages(lengths[line])])
         if moves.to:
             move(len(layers), table, table, moves.rows, moves.to, lengths)
-
-
-def _left(before: Sequence[int], after: Sequence[int], to: Sequence[int], kept: Kept) -> list[int]:
-    """The lines whose rows have left and had more pages than the rows that come to stand there need.
-
-    Without this a cache would come to hold as much as if all rows were as long as the longest that each line ever had.
-    """
-    assert kept.key is not None
-    places = mmap.PAGESIZE // (kept.key.shape[3] * kept.key.element_size())
-    if kept.key.shape[2] < ROOM or not places:
-        return []
-    taken = [(line, after[line]) for line in to] + [(line, places) for line in range(len(after), len(before))]
-    return [line for line, length in taken if -(-before[line] // places) > -(-length // places)]
+        if fewer:
+            clear(len(layers), table, [line for line in range(len(order), len(before)) if pages(before[line]) > 1])
 
 
 def _numbers(cache: CompiledCache) -> list[torch.dtype | None]:
@@ -178,7 +176,7 @@ def _put_behind(
 ) -> None:
     """Copy rows of all layers behind those of others."""
     pairs = [pair for pair in zip(mine, others, strict=True) if not pair[0].empty]
-    if not pairs:
+    if not pairs or not rows:
         return
     before, new = pairs[0][0].lengths, tuple(pairs[0][1].lengths[row] for row in rows)
     here, lengths = len(before), before + new

@@ -49,9 +49,9 @@ class CompiledStack(Stack):
         """An empty cache."""
         return CompiledCache(len(self.order))
 
-    def _filled(self, rows: Rows, source: Source | None, cache: object) -> Filled:
+    def _filled(self, rows: Rows, source: Source | None, cache: CompiledCache | None) -> Filled:
         """The caches of all blocks, with room for these rows."""
-        if not isinstance(cache, CompiledCache):
+        if cache is None:
             return Filled()
         filled = Filled(cache.own_at, cache.extend(rows, [block.like for block in self.layers]), cache.own[0].lengths)
         if source is not None and self.asks:

@@ -14,7 +14,7 @@ from jaxtyping import Float, Int, Int8
 from torch import Tensor
 
 from regard.native.library import library
-from regard.native.pages import again, room
+from regard.native.pages import PAGE, again, room
 from regard.native.structures import LONG, Attention, Kept, Lengths, Matrix, Norm, lengths_of, pointer
 from regard.transformer.config import Activation
 
@@ -202,6 +202,8 @@ def move(
 
     The lengths are those of all rows there, once they are copied.
     """
+    if min(rows, default=0) < 0:
+        raise IndexError(f"rows are counted from 0, found {min(rows)}")
     moved, places = (LONG * len(rows))(*rows), (LONG * len(rows))(*to)
     filled = lengths_of(lengths)
     at = (ctypes.addressof(part) for part in (kept, into))
@@ -210,8 +212,10 @@ def move(
 
 def clear(layers: int, kept: Described, lines: Sequence[int]) -> None:
     """Give back the memory of some lines, whose numbers nobody needs any more."""
+    if not lines:
+        return
     at = (LONG * len(lines))(*lines)
-    library().clear(layers, ctypes.addressof(kept), len(lines), ctypes.addressof(at))
+    library().clear(layers, ctypes.addressof(kept), len(lines), ctypes.addressof(at), PAGE)
 
 
 def log_sum(scores: Float[Tensor, "rows size"]) -> Float[Tensor, "rows 1"]:

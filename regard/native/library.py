@@ -25,7 +25,7 @@ FUNCTIONS = {
     "keep": "lllppplplli",
     "round_to_half": "llpl",
     "move": "lpplppp",
-    "clear": "lplp",
+    "clear": "lplpl",
     "add_and_normalise": "llpppp",
     "gate": "llpip",
     "embed": "lllpppfpppp>",

@@ -26,6 +26,7 @@ SMALL = 4 << 20
 be cleared again."""
 PAGES = 64 << 10
 """The same, if most of them may stay empty."""
+PAGE = mmap.PAGESIZE
 LINE = 64
 """Bytes that a CPU fetches together: no two matrices share them."""
 
@@ -77,6 +78,7 @@ class Again:
     least, most = 1 << 20, 64 << 20
     """Bytes of what is worth it, and of what is not worth keeping."""
     several = 4
+    """So many pieces are kept at most."""
 
     def __init__(self) -> None:
         self._pieces: list[mmap.mmap] = []
@@ -92,12 +94,15 @@ class Again:
             return torch.frombuffer(memory, dtype=torch.float32, count=count).view(shape)
 
     def _free(self, size: int) -> mmap.mmap:
-        """A piece that nobody holds, or a new one in place of those that nobody holds and that are too small."""
+        """The smallest piece that nobody holds and that fits, or a new one in place of those that nobody holds.
+
+        One that is more than twice as large does not fit: whoever keeps a small result would keep all of it.
+        """
         held = list(zip(self._pieces, _holders(self._pieces), strict=True))
-        for piece, holders in held:
-            if holders == NOBODY and len(piece) >= size:
-                return piece
-        self._pieces = [piece for piece, holders in held if holders > NOBODY][-self.several :]
+        fitting = [piece for piece, holders in held if holders == NOBODY and size <= len(piece) <= 2 * size]
+        if fitting:
+            return min(fitting, key=len)
+        self._pieces = [piece for piece, holders in held if holders > NOBODY][1 - self.several :]
         self._pieces.append(_memory(size))
         return self._pieces[-1]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Sequence
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from itertools import accumulate
 
 from torch import Tensor
@@ -143,21 +143,15 @@ class Lengths:
 
     def __init__(self, lengths: Sequence[int]) -> None:
         self._lengths = (LONG * len(lengths))(*lengths)
+        self._begins = (LONG * (len(lengths) + 1))(0, *accumulate(lengths))
         self.count, self.at = len(lengths), ctypes.addressof(self._lengths)
+        self.begin_at = ctypes.addressof(self._begins)
+        """The address of where they begin."""
 
     @property
     def longest(self) -> int:
         """The length of the longest row."""
         return max(self._lengths)
-
-    @cached_property
-    def begin_at(self) -> int:
-        """The address of where they begin."""
-        return ctypes.addressof(self._begins)
-
-    @cached_property
-    def _begins(self) -> ctypes.Array[ctypes.c_long]:
-        return type(self._lengths)(0, *accumulate(self._lengths[:-1]))
 
 
 @lru_cache(maxsize=256)

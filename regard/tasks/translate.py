@@ -19,7 +19,7 @@ from regard.generation.settings import Settings
 from regard.tasks.alignment import Pairs, align, written_spans
 from regard.tasks.habits import Habits
 from regard.tasks.languages import way
-from regard.tasks.sentences import pieces
+from regard.tasks.sentences import Span, pieces
 from regard.tasks.written import EMPTY, Reader, Unfolding, Written, joined
 from regard.text.tokenizer import Tokenizer
 from regard.transformer import config
@@ -119,7 +119,8 @@ class Translator:
         """Translate every text; results come in the order of the texts, as soon as they are ready.
 
         A text that is too long for the network is translated in pieces of whole sentences. An empty one stays empty.
-        They are read `window` at a time, to be sorted by length; with 1, each is done before the next is read.
+        They are read `window` at a time, to be sorted by length, and tokenized an eighth of that at a time; with 1,
+        each is done before the next is read.
         """
         waiting: Waiting = deque()
         given = self._given(texts, waiting, window // 8)
@@ -186,20 +187,23 @@ class Translator:
         return self.reader.text([*self.begun, *tokens])
 
     def _written(self, piece: Piece, result: Result) -> Written:
-        first, *others = (self._one(piece, result, hypothesis) for hypothesis in result.hypotheses)
+        spans = self._spans(piece) if self.watched else []
+        first, *others = (self._one(piece, spans, result, hypothesis) for hypothesis in result.hypotheses)
         return replace(first, alternatives=tuple(others))
 
-    def _one(self, piece: Piece, result: Result, hypothesis: Hypothesis) -> Written:
+    def _one(self, piece: Piece, spans: Sequence[Span], result: Result, hypothesis: Hypothesis) -> Written:
         one = self.reader.written(hypothesis, result, self._text(hypothesis.tokens))
-        return replace(one, alignment=self._alignment(piece, hypothesis, one.text)) if self.watched else one
+        return replace(one, alignment=self._alignment(piece, spans, hypothesis, one.text)) if self.watched else one
 
-    def _alignment(self, piece: Piece, hypothesis: Hypothesis, text: str) -> Pairs:
+    def _spans(self, piece: Piece) -> list[Span]:
+        """Where the tokens of a piece stand in its text. Tokens of the prefix belong to no word of it."""
+        prefix, given = len(self.way.prefix), self.way.prefix + piece.text[piece.start : piece.end]
+        offsets, move = self.tokenizer.encode(given, language=self.way.language).offsets, piece.start - prefix
+        return [(max(start, prefix) + move, end + move) if end > prefix else (0, 0) for start, end in offsets]
+
+    def _alignment(self, piece: Piece, spans: Sequence[Span], hypothesis: Hypothesis, text: str) -> Pairs:
         looked = hypothesis.alignment(self.watched)
-        # Tokens of the prefix belong to no word of the text, and tokens that were cut off were not looked at.
-        prefix = len(self.way.prefix)
-        move, text_read = piece.start - prefix, self.way.prefix + piece.text[piece.start : piece.end]
-        offsets = self.tokenizer.encode(text_read, language=self.way.language).offsets
-        spans = [(max(start, prefix) + move, end + move) if end > prefix else (0, 0) for start, end in offsets]
+        # Tokens that were cut off were not looked at.
         kept = [*spans[: looked.shape[1] - 1], spans[-1]]
         written = written_spans([*self.begun, *hypothesis.tokens], self.reader.text)[len(self.begun) :]
         return align(looked, kept, piece.text, written, text)

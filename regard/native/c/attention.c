@@ -9,8 +9,6 @@
 #include "parts.h"
 #include "sixteen.h"
 
-#define PAGE 4096
-
 #define FEW 12       /* below so many queries it does not pay to turn the keys round */
 #define AT_ONCE 4    /* queries that meet a key or a value when it is fetched */
 #define ASKED_FOR 64 /* vectors at most */
@@ -280,14 +278,14 @@ PUBLIC void keep(long rows, long heads, long dim, const long *lengths, const lon
 }
 
 /* Give back the memory of whole lines, whose numbers nobody needs any more, as far as it is in pages of their own. */
-PUBLIC void clear(long layers, const Kept *kept, long count, const long *lines) {
+PUBLIC void clear(long layers, const Kept *kept, long count, const long *lines, long page) {
     for (long n = 0; n < layers * count; n++) {
         const Kept *one = kept + n / count;
         if (!one->key) continue;
         long bytes = one->row_stride * (one->half ? 2 : 4), at = lines[n % count] * bytes;
         for (int which = 0; which < 2; which++) {
             uintptr_t begin = (uintptr_t)((which ? one->value : one->key) + at), end = begin + bytes;
-            begin = (begin + PAGE - 1) / PAGE * PAGE, end = end / PAGE * PAGE;
+            begin = (begin + page - 1) / page * page, end = end / page * page;
             if (begin < end) madvise((void *)begin, end - begin, MADV_DONTNEED);
         }
     }
@@ -307,8 +305,9 @@ static void move_row(const Kept *from, const Kept *into, long row, long to, long
    many places of each as `lengths` has for the row it becomes. Places stand side by side. */
 PUBLIC void move(long layers, const Kept *from, const Kept *into, long moves, const long *rows, const long *to,
                  const long *lengths) {
-    double work = 0;
-    for (long n = 0; n < moves; n++) work += 32.0 * layers * from->heads * from->key_stride * lengths[to[n]];
+    double work = 0, place = 0;
+    for (long n = 0; n < layers; n++) place += 32.0 * from[n].heads * from[n].key_stride;
+    for (long n = 0; n < moves; n++) work += place * lengths[to[n]];
 #pragma omp parallel for num_threads(threads_for(work))
     for (long n = 0; n < layers * moves; n++) {
         long layer = n / moves, move = n % moves;

@@ -170,7 +170,8 @@ static Batch share_of(const Batch *b, int number, int of) {
     mine.rows = stop - mine.row, mine.lengths += mine.row, mine.first += mine.row;
     if (b->bias) mine.bias += mine.row * b->bias_row;
     if (b->keys) mine.before += mine.row, mine.keys += mine.row;
-    if (b->texts) mine.texts = end - begin, mine.asking += begin, mine.first_asking += begin, mine.source_keys += begin;
+    if (b->texts) mine.texts = end - begin, mine.asking += begin, mine.first_asking += begin;
+    if (b->source_keys) mine.source_keys += begin;
     return mine;
 }
 
@@ -201,8 +202,9 @@ static void run_blocks(long count, const Block *const *blocks, Batch b, const Ke
     if (last) add_and_normalise(b.tokens, blocks[0]->model, x, NULL, last, x);
 }
 
-/* The vectors of a batch, passed through some blocks, and through a norm after the last, if there is one. Each thread takes its rows through all of them, if it has enough:
-   none waits for another on the way, and what a thread reads it has written itself. Else the threads share every product. */
+/* The vectors of a batch, passed through some blocks, and through a norm after the last, if there is one. Each thread takes
+   its rows through all of them, if it has enough: none waits for another on the way, and what a thread reads it has written
+   itself. Else the threads share every product. */
 PUBLIC void run_stack(long count, const Block *const *blocks, const Batch *b, const Kept *own, const Kept *source,
                       const Norm *last, float *x) {
     int threads = omp_get_max_threads();

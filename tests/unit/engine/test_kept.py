@@ -21,10 +21,10 @@ HEADS, DIM = 3, 5
 STEPS = st.lists(st.sampled_from(["append", "keep", "spread", "add", "take"]), max_size=9)
 
 
-def append(chance, generator, *every, count):
+def append(chance, generator, *every, count, dim=DIM):
     """The same tokens behind the rows of each."""
     rows = Rows.of([chance.randint(1, 9) for _ in range(count)])
-    key, value = torch.randn(2, rows.tokens, HEADS, DIM, generator=generator)
+    key, value = torch.randn(2, rows.tokens, HEADS, dim, generator=generator)
     for one in every:
         one.append(key, value, rows)
 
@@ -69,14 +69,17 @@ def test_whatever_is_done_the_same_is_kept(small, seed, steps):
 
 
 class Both:
-    """The keys and values of two layers, and of what they look at, in a plain cache and in a compiled one."""
+    """The keys and values of two layers, and of what they look at, in a plain cache and in a compiled one. Two of them
+    fill a page: rows have several, which they give back when they leave."""
+
+    dim = pages.PAGE // 8
 
     def __init__(self, seed, count):
         self.chance, self.generator = random.Random(seed), torch.Generator().manual_seed(seed)
         self.plain, self.quick = Cache(2), CompiledCache(2)
         self.append(count)
         for mine in zip(self.plain.source, self.quick.source, strict=True):
-            append(random.Random(seed), self.generator, *mine, count=count)
+            append(random.Random(seed), self.generator, *mine, count=count, dim=self.dim)
 
     @property
     def count(self):
@@ -85,7 +88,7 @@ class Both:
     def append(self, count):
         lengths = self.chance.randint(1, 9)
         for mine in zip(self.plain.own, self.quick.own, strict=True):
-            append(random.Random(lengths), self.generator, *mine, count=count)
+            append(random.Random(lengths), self.generator, *mine, count=count, dim=self.dim)
 
     def both(self, name, *given):
         return [getattr(cache, name)(*given) for cache in (self.plain, self.quick)]
@@ -101,12 +104,15 @@ class Both:
                 assert torch.equal(quick.value[row, :, :length], plain.value[row, :, :length])
 
 
-@given(seed=st.integers(0, 10**6), steps=st.lists(st.sampled_from(["append", "keep", "spread", "add", "take"])))
-@settings(max_examples=60)
+@given(
+    seed=st.integers(0, 10**6), steps=st.lists(st.sampled_from(["append", "keep", "leave", "spread", "add", "take"]))
+)
+@settings(max_examples=100)
 def test_a_whole_cache_keeps_the_same(seed, steps):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(kept, "ROOM", 12)
-        chance, found, copies = random.Random(seed), Both(seed, 3), 1
+        patch.setattr(kept, "PAGES", 0)
+        chance, found, copies = random.Random(seed), Both(seed, 5), 1
         for step in steps:
             texts = found.count // copies
             match step:
@@ -115,17 +121,35 @@ def test_a_whole_cache_keeps_the_same(seed, steps):
                 case "keep":
                     order = [chance.randrange(texts) * copies for _ in range(chance.randint(1, texts))]
                     found.both("reorder", [text + chance.randrange(copies) for text in order for _ in range(copies)])
+                case "leave":  # some texts; the last ones take their places, as in a batch
+                    order = list(range(texts))
+                    for _ in range(chance.randint(0, texts - 1)):
+                        order[chance.randrange(len(order))] = order[-1]
+                        order.pop()
+                    found.both("reorder", [text * copies + copy for text in order for copy in range(copies)])
                 case "spread" if copies == 1:
                     found.both("spread", 3)
                     copies = 3
                 case "add":
                     new = Both(seed + 1, 4)
-                    rows = chance.choice([None, [2], [3, 0], range(2, 4)])
+                    rows = chance.choice([None, [2], [3, 0], range(2, 4), []])
+                    if rows is None and copies > 1 and chance.random() < 0.5:  # spread before
+                        new.both("spread", copies)
+                        found.plain.add(new.plain), found.quick.add(new.quick)
+                        found.check()
+                        continue
                     found.plain.add(new.plain, rows, copies)
                     found.quick.add(new.quick, rows, copies)
                 case "take" if copies == 1:
                     found.plain, found.quick = found.both("take", [chance.randrange(texts) for _ in range(2)])
             found.check()
+
+
+def test_rows_that_are_not_there_are_refused():
+    found = Both(1, 3).quick
+    for wrong in (lambda: found.take([-1]), lambda: found.take([3]), lambda: found.reorder([0, -1])):
+        with pytest.raises(IndexError):
+            wrong()
 
 
 def test_rows_of_a_cache_in_other_numbers_are_added():

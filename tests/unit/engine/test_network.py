@@ -17,7 +17,8 @@ from regard.engine.network import matrices
 from regard.engine.quality import Loss, Probe, measure
 from regard.families.registry import FAMILIES
 from regard.families.transformer import transformer_2017
-from regard.generation import Beam, Given, Settings, generate, reading
+from regard.generation import AtOnce, Beam, Given, Greedy, Settings, generate, reading
+from regard.native.library import available
 from regard.tasks import probes
 from regard.transformer import build
 from regard.transformer.mask import Window
@@ -75,13 +76,15 @@ def test_who_listens_to_a_table_hears_of_it():
 @pytest.mark.parametrize("precision", list(Precision))
 @torch.inference_mode()
 def test_a_cache_that_began_with_another_mask(precision):
-    """The first tokens go the way of torch, whose keys are float32, and the next the compiled one; watched, all go the
-    first way."""
+    """The first tokens go the way of torch, and the next the compiled one; watched, all go the first way. Whoever keeps
+    keys and values, they are rounded as the precision has it."""
     quick, level = prepare(single("learned"), precision), 1e-5 if precision is Precision.FP32 else 0.05
+    halved = available() and precision is Precision.INT8
 
     def answers():
         cache = quick.new_cache()
         yield quick(torch.tensor([3, 4, 5, 6, 7]), Window(2), cache, rows=Rows.of([3, 2])).logits
+        assert {kept.key.dtype for kept in cache.own} == {torch.bfloat16 if halved else torch.float32}
         for tokens in [8, 9], [1, 2], [5, 5]:
             yield quick(torch.tensor(tokens), None, cache, rows=Rows.of([1, 1])).logits
 
@@ -234,6 +237,36 @@ def test_threads_with_rows_of_their_own_change_no_bit(kind, precision):
         torch.set_num_threads(before)
     assert torch.equal(found[0], found[1])
     assert torch.equal(found[0], found[2])
+
+
+def ends_at_its_number(logits, rows):
+    """A rule: each text ends at the length that the second token of its prompt stands for, and not before."""
+    logits[:, 2] = -torch.inf
+    for number, row in enumerate(rows):
+        if row.length >= row.tokens[1] - 1:
+            logits[number] = -torch.inf
+            logits[number, 2] = 0
+    return logits
+
+
+@pytest.mark.parametrize("precision", list(Precision))
+@pytest.mark.parametrize("beams", [1, 3])
+@torch.inference_mode()
+def test_long_texts_that_leave_change_nothing_in_those_that_stay(precision, beams):
+    """Texts of several pages each leave at different lengths, others take their lines, and new ones enter: each is what
+    it is alone, score by score."""
+    plain = made(transformer_2017(vocabulary=90, layers=(1, 2), model_dim=128, heads=2, inner_dim=64), 0).float()
+    quick = prepare(plain, precision)
+    lengths = (20, 75, 40, 70, 36, 74, 22, 68, 50)
+    texts = [Given([1, length], list(range(3, 3 + length))) for length in lengths]
+    search = Beam(size=beams) if beams > 1 else Greedy()
+    settings = Settings(search=search, end=[2], limit=80, rules=[ends_at_its_number])
+    together = list(generate(quick, texts, settings, at_once=AtOnce(rows=5 * beams)))
+    assert [len(found.tokens) for found in together] == list(lengths)
+    for text, found in zip(texts, together, strict=True):
+        alone = next(generate(quick, [text], settings))
+        assert found.tokens == alone.tokens
+        assert found.token_scores == pytest.approx(alone.token_scores, abs=1e-5)
 
 
 class Writing:

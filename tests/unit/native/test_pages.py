@@ -75,8 +75,14 @@ class TestAgain:
     def test_no_more_than_a_few_are_kept(self):
         again = pages.Again()
         held = [again.room(1000, 400).fill_(number) for number in range(9)]
-        assert len(again._pieces) == again.several + 1
+        assert len(again._pieces) == again.several
         assert [int(one[0, 0]) for one in held] == list(range(9))
+
+    def test_a_small_result_does_not_keep_a_large_piece(self):
+        again = pages.Again()
+        again.room(8000, 400)
+        small = again.room(1000, 400)
+        assert [len(piece) for piece in again._pieces] == [small.nbytes]
 
     @pytest.mark.parametrize("count", [10, pages.Again.most // 4 + 1])
     def test_small_and_very_large_ones_are_ordinary(self, count):
