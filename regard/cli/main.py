@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import Any
+import threading
+from typing import Any, NoReturn
 
 import typer
 from typer.core import TyperGroup
@@ -83,10 +84,31 @@ def main() -> None:
     except SystemExit as end:
         if isinstance(end.__context__, BrokenPipeError):  # whoever read our output has read enough
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            sys.exit(0)
+            leave(0)
         if end.code == INTERRUPTED:
             sys.stderr.write("stopped\n")
-        raise
+        leave(end.code)
     except (ValueError, OSError) as error:
         sys.stderr.write(f"error: {error}\n")
-        sys.exit(1)
+        leave(1)
+
+
+def leave(code: int | str | None) -> NoReturn:
+    """End the process, with what was written on its way.
+
+    Python takes apart all that was ever set up before it ends. After torch that takes a while, and the system does it
+    anyway: so a process with nothing left to do ends at once. Where a thread is still at work, or somebody traces the
+    program, it ends as usual.
+    """
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:
+        code = 0
+    except OSError as error:
+        sys.stderr.write(f"error: standard output: {error}\n")
+        code = 1
+    busy = any(not thread.daemon for thread in threading.enumerate() if thread is not threading.main_thread())
+    if busy or sys.gettrace() or sys.getprofile() or not isinstance(code, int | None):
+        sys.exit(code)
+    sys.stderr.flush()
+    os._exit(code or 0)

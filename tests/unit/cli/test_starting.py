@@ -11,9 +11,9 @@ from unit.tasks import models
 
 SCRIPT = """
 import json, sys
-from regard.cli.main import main
+from regard.cli.main import app
 try:
-    main()
+    app()
 except SystemExit:
     print(json.dumps([name for name in ("pydantic", "rich", "transformers", "sacrebleu") if name in sys.modules]))
 """
