@@ -99,14 +99,15 @@ def run(
     last: structures.Norm | None = None,
 ) -> Tensor:
     """Pass the tokens of a batch through some blocks, all of which know what is asked, and the norm behind them."""
-    found = x.to(torch.float32, copy=True, memory_format=torch.contiguous_format)
+    given = whole(x)
+    found = torch.empty_like(given)
     at = (structures.POINTER * len(blocks))(*(block.address for block in blocks))
     batch, none = _batch(looking, source), (structures.Kept * len(blocks))()
     lengths = [lengths_of(some) for some in (filled.before, filled.keys, filled.source_keys)]
     batch.before, batch.keys, batch.source_keys = (some.at if some.count else None for some in lengths)
     parts = (at, batch, filled.own or none, filled.source or none)
-    norm = None if last is None else ctypes.addressof(last)
-    library().run_stack(len(blocks), *(ctypes.addressof(part) for part in parts), norm, found.data_ptr())
+    told = *map(ctypes.addressof, parts), None if last is None else ctypes.addressof(last)
+    library().run_stack(len(blocks), *told, given.data_ptr(), found.data_ptr())
     return found
 
 

@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from regard.native.kernels import clear, move
+from regard.native.kernels import Alike, clear, move
 from regard.native.pages import PAGE, PAGES, SMALL, zeros
 from regard.native.structures import Kept as Described
 from regard.transformer.cache import Cache, Kept, Moves
@@ -17,15 +17,16 @@ from regard.transformer.rows import Rows
 
 Rectangle = Float[Tensor, "lines heads room dim"]
 Table = ctypes.Array[Described]
-ROOM = 256
-"""So many places at least has a rectangle that had to grow."""
+FEW, ROOM = 32, 256
+"""So many places has a rectangle that had to grow, and so many one that had to grow further, or more."""
 
 
 class CompiledKept(Kept):
     """The same keys and values. The compiled parts copy rows, each as far as it is filled.
 
-    Rectangles take memory that far only. So one that has to grow gets more places than most texts will fill: what is
-    empty costs nothing, a text may be much longer than the others, and nothing is copied again for every few tokens.
+    Large rectangles take memory that far only. So one that has to grow gets more places than most texts will fill: what
+    is empty costs nothing, a text may be much longer than the others, and nothing is copied again for every few tokens.
+    But pages that are taken one by one have to be cleared one by one, so sentences get a small rectangle first.
     """
 
     def __init__(self, at: Described | None = None) -> None:
@@ -57,9 +58,9 @@ class CompiledKept(Kept):
         return 0 if self.key is None else self.key.shape[2]
 
     def pages(self, length: int) -> int:
-        """How many pages of each head a row of this length has written to. In small rectangles it is all the same."""
+        """How many pages of each head a row of this length has written to, in a large rectangle."""
         assert self.key is not None
-        return -(-length * self.key.stride(2) * self.key.element_size() // PAGE) if self.room >= ROOM else 1
+        return -(-length * self.key.stride(2) * self.key.element_size() // PAGE)
 
     def make_room(self, rows: int, longest: int) -> None:
         """Make room for so many rows of such a length, if there is none."""
@@ -72,7 +73,7 @@ class CompiledKept(Kept):
         if self.key is None:
             self._begin((lines, like.shape[1], room, like.shape[2]), like.dtype)
         else:
-            self._copy(range(len(filled)), filled, lines, max(room, ROOM))
+            self._copy(range(len(filled)), filled, lines, FEW if room <= FEW else max(room, ROOM))
 
     def _put_behind(self, other: Kept) -> None:
         assert self.key is not None
@@ -120,6 +121,8 @@ class CompiledCache(Cache):
         self.own_at, self.source_at = (Described * layers)(), (Described * layers)()
         """Where those of each layer are, the layers side by side."""
         self.own, self.source = ([CompiledKept(one) for one in table] for table in (self.own_at, self.source_at))
+        self.alike = Alike()
+        """How far rows are alike: beams of one text are up to where they parted."""
 
     def extend(self, rows: Rows, likes: Sequence[Float[Tensor, "_ heads dim"]]) -> tuple[int, ...]:
         """Make room in all layers for new tokens behind those of their rows; how many there were."""
@@ -140,7 +143,10 @@ class CompiledCache(Cache):
             return
         assert isinstance(other, CompiledCache)
         chosen = range(len(other.lengths)) if rows is None else rows
-        spread = [row for row in chosen for _ in range(copies)]
+        here, spread = len(self.lengths), [row for row in chosen for _ in range(copies)]
+        if copies > 1:
+            order = [*range(here), *(here + row for row in spread)]
+            self.alike = self._known().then(order, self.lengths + other.lengths)
         _put_behind(self.own, self.own_at, other.own, other.own_at, spread)
         _put_behind(self.source, self.source_at, other.source, other.source_at, chosen)
 
@@ -148,8 +154,11 @@ class CompiledCache(Cache):
         filled = [kept for kept in layers if isinstance(kept, CompiledKept) and not kept.empty]
         if not filled or list(order) == list(range(len(filled[0].lengths))):
             return
-        before = filled[0].lengths
+        before, beams = filled[0].lengths, layers is self.own and self._copies > 1
         moves = Moves(order, len(before), filled[0].device)
+        if beams:
+            alike = self._known()
+            self.alike = alike.then(order, before)
         if moves.to is None:  # to other rectangles, one after the other: each is given back before the next is made
             for kept in filled:
                 kept.reorder(moves)
@@ -158,13 +167,27 @@ class CompiledCache(Cache):
         for kept in filled:
             kept.lengths = lengths
         table = self.own_at if layers is self.own else self.source_at
-        fewer, pages = len(order) < len(before), filled[0].pages
+        pages, large = filled[0].pages, filled[0].room >= ROOM
+        fewer = large and len(order) < len(before)
         if fewer:  # a row that is copied may stand in one of the last lines: those are cleared when it has left
             clear(len(layers), table, [line for line in moves.to if pages(before[line]) > pages(lengths[line])])
         if moves.to:
-            move(len(layers), table, table, moves.rows, moves.to, lengths)
+            there = alike.of(moves.to, moves.rows) if beams and not fewer else ()  # nothing, in lines that were cleared
+            move(len(layers), table, table, moves.rows, moves.to, lengths, there)
         if fewer:
             clear(len(layers), table, [line for line in range(len(order), len(before)) if pages(before[line]) > 1])
+
+    def spread(self, copies: int) -> None:
+        """Copy every row so many times, side by side."""
+        before = self.lengths
+        super().spread(copies)
+        new = Alike(0, self._copies)
+        self.alike = new.then([row for row in range(len(before)) for _ in range(copies)], before)
+
+    def _known(self) -> Alike:
+        """How far rows are alike. Where others came in another way, nothing is known."""
+        count, each = len(self.lengths), self._copies
+        return self.alike if (self.alike.count, self.alike.each) == (count, each) else Alike(count, each)
 
 
 def _numbers(cache: CompiledCache) -> list[torch.dtype | None]:

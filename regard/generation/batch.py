@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 
@@ -38,7 +39,7 @@ class Writing:
     told: int = 0
     """How many of its tokens a stream has given out."""
 
-    @property
+    @cached_property
     def places(self) -> int:
         """How many tokens it may come to, with all that was given."""
         return len(self.text.given.source or ()) + len(self.text.given.prompt) + self.text.limit
@@ -107,7 +108,7 @@ class Batch:
         """Write one more token of every text. Those that are finished leave, and are returned."""
         assert self.reading is not None
         rows = [row for text in self.texts for row in text.state.rows]
-        logits = self._read(self.reading, [row.tokens[-1:] for row in rows], rows)
+        logits = self._read(self.reading, [(row.last,) for row in rows], rows)
         self.search.step([text.state for text in self.texts], logits, self.terms)
         finished = [text for text in self.texts if text.state.over]
         staying, size = self._staying(), self.search.size

@@ -15,9 +15,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
-import torch
-
-from regard.generation.choice import continuations, whole
+from regard.generation.choice import Candidate, continuations, whole
 from regard.generation.result import Hypothesis, hypothesis
 from regard.generation.row import Row
 from regard.generation.rules import apply, only_forbid
@@ -69,16 +67,11 @@ class Beam:
         ruled = apply(terms.rules, logits if plain else logits - sums, rows)
         # Enough candidates that `size` of them are alive even if every row could end in every way.
         count = max(2, 1 + terms.ends) * self.size
-        before = torch.tensor([row.total for row in rows], dtype=sums.dtype, device=sums.device)
-        less = sums if plain else torch.zeros_like(sums)
-        found = continuations(ruled, less, before[:, None], logits, sums, len(states), count)
-        for state, *best in zip(states, *(part.tolist() for part in found), strict=True):
+        less, before = sums if plain else None, [row.total for row in rows]
+        found = continuations(ruled, less, before, logits, sums, len(states), count)
+        for state, candidates in zip(states, found, strict=True):
             assert isinstance(state, Beams)
-            state.advance(zip(*best, strict=True), terms.stop)
-
-
-Candidate = tuple[float, int, int, float]
-"""A continuation: what it comes to, the row that it continues, the token, and the token's log-probability."""
+            state.advance(candidates, terms.stop)
 
 
 class Beams:
@@ -106,7 +99,7 @@ class Beams:
 
     def advance(self, candidates: Iterable[Candidate], stop: Stop) -> None:
         """Continue with the best candidates that are alive; put aside those that end, if they are among the best."""
-        size, live = self.search.size, list[tuple[int, Row]]()
+        size, live, aside = self.search.size, list[tuple[int, Row]](), len(self.aside)
         for rank, (total, parent, token, score) in enumerate(candidates):
             if total == -math.inf or len(live) == size:
                 break
@@ -116,8 +109,9 @@ class Beams:
                 live.append((parent, row))
             elif rank < size:
                 self.aside.append(hypothesis(row, reason, self.scored(row.total, row.length)))
-        self.aside.sort(key=lambda found: -found.score)
-        del self.aside[size:]
+        if len(self.aside) > aside:
+            self.aside.sort(key=lambda found: -found.score)
+            del self.aside[size:]
         self.over = not live or self.content(live[0][1])
         if self.over and not self.aside:
             row = max(self.rows, key=lambda row: row.total)
@@ -161,4 +155,4 @@ class Beams:
 
 def _nothing(rows: Sequence[Row], at: int, like: Row) -> tuple[int, Row]:
     parent = min(at, len(rows) - 1)
-    return parent, rows[parent].then(like.tokens[-1], -math.inf, -math.inf)
+    return parent, rows[parent].then(like.last, -math.inf, -math.inf)

@@ -6,6 +6,8 @@ By the compiled parts where the machine has them, else by torch.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 import torch
 from jaxtyping import Float, Int
@@ -15,14 +17,21 @@ from regard.generation.rules import Logits
 from regard.native import kernels
 from regard.native.library import available
 
+Each = Float[Tensor, "rows 1"]
+Candidate = tuple[float, int, int, float]
+"""A continuation: what it comes to, the row that it continues, the token, and the token's log-probability."""
 CHUNK = 64
 """Tokens of which only the best is looked at first, when the best of a vocabulary are looked for."""
 
 
-def whole(logits: Logits) -> Float[Tensor, "rows 1"]:
+def whole(logits: Logits) -> Each:
     """log Σ exp: what log-probabilities are less than logits. Stops if it is no number."""
-    found = kernels.log_sum(logits) if _compiled(logits) else logits.logsumexp(dim=1, keepdim=True)
-    if not all(map(math.isfinite, found[:, 0].tolist())):
+    if _compiled(logits):
+        found, good = kernels.log_sum(logits)
+    else:
+        found = logits.logsumexp(dim=1, keepdim=True)
+        good = math.isfinite(found.sum().item())  # one that is none makes the sum none
+    if not good:
         raise ValueError("the network gives no numbers (NaN): its weights are damaged, or overflow their type")
     return found
 
@@ -34,24 +43,29 @@ def best(scores: Logits, count: int) -> tuple[Float[Tensor, "rows best"], Int[Te
     return top(scores, count)
 
 
-Each = Float[Tensor, "rows 1"]
-Continuations = tuple[
-    Float[Tensor, "texts best"], Int[Tensor, "texts best"], Int[Tensor, "texts best"], Float[Tensor, "texts best"]
-]
-
-
 def continuations(
-    ruled: Logits, less: Each, before: Each, logits: Logits, sums: Each, texts: int, count: int
-) -> Continuations:
+    ruled: Logits, less: Each | None, before: Sequence[float], logits: Logits, sums: Each, texts: int, count: int
+) -> list[list[Candidate]]:
     """The best continuations of each text, of which each has as many rows, by what a row had before and the score of a
-    token there as the rules have it, less something.
-
-    The best first: what they come to, which row of the text they continue, the tokens, and their log-probabilities.
-    """
+    token there as the rules have it, less something. The best come first."""
     if _compiled(ruled):
-        return kernels.continuations(ruled, less, before, logits, sums, texts, count)
+        found: Iterable[Sequence[Any]] = kernels.continuations(ruled, less, before, logits, sums, texts, count)
+    else:
+        found = (part.flatten().tolist() for part in _continuations(ruled, less, before, logits, sums, texts, count))
+    flat = list(zip(*found, strict=True))
+    each = len(flat) // texts
+    return [flat[at : at + each] for at in range(0, len(flat), each)]
+
+
+def _continuations(
+    ruled: Logits, less: Each | None, before: Sequence[float], logits: Logits, sums: Each, texts: int, count: int
+) -> tuple[Tensor, ...]:
+    """The same by torch: what they come to, their parents, the tokens, and their log-probabilities, text by text."""
     values, tokens = top(ruled, count)
-    totals, own = values - less + before, logits.gather(1, tokens) - sums
+    totals = values + torch.tensor(before, dtype=sums.dtype, device=sums.device)[:, None]
+    if less is not None:
+        totals = totals - less
+    own = logits.gather(1, tokens) - sums
     winners, at = totals.view(texts, -1).topk(min(count, totals.numel() // texts))
     tokens, own = (part.view(texts, -1).gather(1, at) for part in (tokens, own))
     return winners, at // values.shape[1], tokens, own

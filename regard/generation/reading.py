@@ -18,7 +18,7 @@ from torch import Tensor
 
 from regard.transformer.mask import Explicit
 from regard.transformer.network import DecoderOnly, EncoderDecoder, Output
-from regard.transformer.rows import Rows
+from regard.transformer.rows import Rows, numbers
 from regard.transformer.scores import Scored
 from regard.transformer.two_stream import TwoStream
 
@@ -188,8 +188,7 @@ class Rereading:
 
 def packed(rows: Tokens, device: torch.device) -> tuple[Int[Tensor, " tokens"], Rows]:
     """Rows of tokens side by side."""
-    tokens = torch.tensor([token for row in rows for token in row], device=device)
-    return tokens, Rows.of([len(row) for row in rows], device)
+    return numbers(chain.from_iterable(rows), device), Rows.of([len(row) for row in rows], device)
 
 
 def device_of(network: Writer) -> torch.device:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from array import array
+from collections.abc import Iterable, Mapping, Sequence
 
 from jaxtyping import Float
 from torch import Generator, Tensor
@@ -12,41 +12,69 @@ Seen = Mapping[str, Float[Tensor, "_ _"]]
 """What was attended to when one token was chosen, by the address of the attention: heads × keys."""
 
 
-@dataclass(slots=True)
 class Row:
-    """A row of the network: the tokens that were given, and behind them those that were written."""
+    """A row of the network: the tokens that were given, and behind them those that were written.
 
-    tokens: list[int]
-    """All that the decoder has read or is about to read."""
-    given: int
-    """How many of them were given: a prompt, or the token that starts a target and a prefix."""
-    limit: int
-    """How many tokens may be written at most."""
-    scores: list[float] = field(default_factory=list)
-    """The network's own log-probability of each written token."""
-    total: float = 0.0
-    """What a search ranks the row by: the sum of the log-probabilities, as the rules left them."""
-    seen: list[Seen] = field(default_factory=list)
-    """What was attended to when each token was chosen, where somebody asked for it."""
-    random: Generator | None = None
-    """The row's own source of chance, where the search draws."""
+    A beam search continues every row at every step, and each continuation has all that stands before it. So tokens and
+    scores are held as plain numbers, which are copied in one go; as a list, each of them would be touched.
+    """
+
+    __slots__ = ("_scores", "_tokens", "given", "limit", "random", "seen", "total")
+
+    def __init__(self, tokens: Iterable[int], given: int, limit: int) -> None:
+        self._tokens, self._scores = array("q", tokens), array("d")
+        self.given = given
+        """How many of the tokens were given: a prompt, or the token that starts a target and a prefix."""
+        self.limit = limit
+        """How many tokens may be written at most."""
+        self.total = 0.0
+        """What a search ranks the row by: the sum of the log-probabilities, as the rules left them."""
+        self.seen: list[Seen] = []
+        """What was attended to when each token was chosen, where somebody asked for it."""
+        self.random: Generator | None = None
+        """The row's own source of chance, where the search draws."""
+
+    @property
+    def tokens(self) -> list[int]:
+        """All that the decoder has read or is about to read."""
+        return self._tokens.tolist()
+
+    @property
+    def last(self) -> int:
+        """The last of them."""
+        return self._tokens[-1]
 
     @property
     def written(self) -> list[int]:
         """The tokens behind the given ones."""
-        return self.tokens[self.given :]
+        return self._tokens[self.given :].tolist()
+
+    @property
+    def scores(self) -> Sequence[float]:
+        """The network's own log-probability of each written token."""
+        return self._scores
 
     @property
     def length(self) -> int:
         """How many tokens are written."""
-        return len(self.tokens) - self.given
+        return len(self._tokens) - self.given
+
+    def end(self, count: int) -> list[int]:
+        """The last of the written tokens, so many at most."""
+        return self._tokens[max(self.given, len(self._tokens) - count) :].tolist()
 
     def append(self, token: int, score: float) -> None:
         """Write one more token here."""
-        self.tokens.append(token)
-        self.scores.append(score)
+        self._tokens.append(token)
+        self._scores.append(score)
         self.total += score
 
     def then(self, token: int, score: float, total: float) -> Row:
         """A continuation by one token; the row itself stays as it is, for others may continue it too."""
-        return Row([*self.tokens, token], self.given, self.limit, [*self.scores, score], total, [*self.seen])
+        row = Row.__new__(Row)
+        row._tokens, row._scores = self._tokens[:], self._scores[:]
+        row._tokens.append(token)
+        row._scores.append(score)
+        row.given, row.limit, row.total = self.given, self.limit, total
+        row.seen, row.random = self.seen[:], None
+        return row

@@ -98,7 +98,7 @@ class Run:
             text = admit(self.network, number, given, self.settings.limit, self.settings.too_long)
             self.settings.check(text)
             for sample in range(search.count):
-                row = Row(list(text.given.prompt), len(text.given.prompt), text.limit)
+                row = Row(text.given.prompt, len(text.given.prompt), text.limit)
                 key = f"{sample} {list(text.given.source or ())} {list(text.given.prompt)}"
                 self.waiting.append(Writing(text, sample, search.begin(row, key)))
         if self.waiting:

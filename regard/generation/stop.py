@@ -39,7 +39,7 @@ class End:
 
     def __call__(self, row: Row) -> Stopped | None:
         """Look at the last token."""
-        return Stopped.END if row.tokens[-1] in self.tokens and row.length else None
+        return Stopped.END if row.last in self.tokens and row.length else None
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ class Repeat:
 
     def __call__(self, row: Row) -> Stopped | None:
         """Compare what was written with itself, moved by each size of loop."""
-        written = row.tokens[max(row.given, len(row.tokens) - self.size * self.times) :]
+        written = row.end(self.size * self.times)
         for size in range(1, min(self.size, len(written) // self.times) + 1):
             tail = written[len(written) - size * self.times :]
             if tail[size:] == tail[:-size]:

@@ -21,9 +21,9 @@ import torch
 PACKAGE = Path(__file__).parents[1]
 SOURCES = PACKAGE / "native" / "c"
 FLAGS = ("-O3", "-mavx2", "-mfma", "-fno-math-errno", "-fopenmp", "-shared", "-fPIC", "-fvisibility=hidden", "-std=c11")
-WIDE_FLAGS = ("-mavx512f", "-mavx512bw", "-mavx512vnni", "-DREGARD_WIDE")
+WIDE_FLAGS = ("-mavx512f", "-mavx512bw", "-mavx512vl", "-mavx512vnni", "-DREGARD_WIDE")
 """For CPUs that have all of `WIDE`: products in registers of 512 bits."""
-WIDE = frozenset({"avx512f", "avx512bw", "avx512_vnni"})
+WIDE = frozenset({"avx512f", "avx512bw", "avx512vl", "avx512_vnni"})
 HALF_FLAGS = ("-mavx512bf16",)
 HALF = "avx512_bf16"
 """For those that have this too: products in numbers of sixteen bits."""

@@ -7,6 +7,7 @@ torch's defaults are.
 from __future__ import annotations
 
 import ctypes
+from array import array
 from collections.abc import Sequence
 
 import torch
@@ -15,7 +16,7 @@ from torch import Tensor
 
 from regard.native.library import library
 from regard.native.pages import PAGE, again, room
-from regard.native.structures import LONG, Attention, Kept, Lengths, Matrix, Norm, lengths_of, pointer
+from regard.native.structures import Attention, Kept, Lengths, Matrix, Norm, lengths_of, pointer
 from regard.transformer.config import Activation
 
 ACTIVATIONS = {
@@ -41,12 +42,12 @@ def floats(*shape: int) -> Tensor:
 
 def whole(x: Tensor) -> Tensor:
     """The same as float32, every number beside the one before."""
-    return x.to(torch.float32).contiguous()
+    return (x if x.dtype is torch.float32 else x.to(torch.float32)).contiguous()
 
 
 def _lines(x: Vectors) -> Vectors:
     """The same as float32, the numbers of a row side by side, however far apart the rows are."""
-    x = x.to(torch.float32)
+    x = x if x.dtype is torch.float32 else x.to(torch.float32)
     return x if x.stride(1) == 1 else x.contiguous()
 
 
@@ -122,7 +123,8 @@ def embed(
 ) -> Float[Tensor, "tokens dim"]:
     """norm(table[tokens] · by + positions[at]), the table being numbers, or levels with their scales. Tables stand in
     order; nobody but the caller looks whether there are such positions."""
-    tokens, at = (numbers.to(torch.long).contiguous() for numbers in (tokens, at))
+    tokens, at = (some if some.dtype is torch.long else some.long() for some in (tokens, at))
+    tokens, at = tokens.contiguous(), at.contiguous()
     vocabulary, dim = table.shape
     found = floats(len(tokens), dim)
     tables = tokens.data_ptr(), table.data_ptr(), pointer(scales), by, pointer(positions)
@@ -196,34 +198,66 @@ def keep(
 
 
 def move(
-    layers: int, kept: Described, into: Described, rows: Sequence[int], to: Sequence[int], lengths: tuple[int, ...]
+    layers: int,
+    kept: Described,
+    into: Described,
+    rows: Sequence[int],
+    to: Sequence[int],
+    lengths: tuple[int, ...],
+    alike: Sequence[int] = (),
 ) -> None:
     """Copy some rows of all layers to rows of others, or of the same, where none of those is copied itself.
 
-    The lengths are those of all rows there, once they are copied.
+    The lengths are those of all rows there, once they are copied. `alike` says how much of each is there already.
     """
     if min(rows, default=0) < 0:
         raise IndexError(f"rows are counted from 0, found {min(rows)}")
-    moved, places = (LONG * len(rows))(*rows), (LONG * len(rows))(*to)
-    filled = lengths_of(lengths)
+    filled, given = lengths_of(lengths), [array("l", some) for some in (rows, to, alike)]
+    moved, places, there = (some.buffer_info()[0] for some in given)
     at = (ctypes.addressof(part) for part in (kept, into))
-    library().move(layers, *at, len(rows), ctypes.addressof(moved), ctypes.addressof(places), filled.at)
+    library().move(layers, *at, len(rows), moved, places, filled.at, there if alike else None)
+
+
+class Alike:
+    """How far the rows of each text, which stand side by side, are alike, in places, since they were copied from one
+    row: from there on they may differ. To copy a row over another, only what is behind that has to be copied."""
+
+    def __init__(self, count: int = 0, each: int = 1) -> None:
+        self.count, self.each = count, each
+        """How many rows there are, and how many of each text."""
+        self._places = array("l", bytes(count * each * 8))
+
+    def then(self, order: Sequence[int], lengths: tuple[int, ...]) -> Alike:
+        """The same for rows that were copied from these, which have such lengths now; those of one text from one text.
+        Copies of rows that nothing is known of may stand behind them."""
+        found, filled, now = Alike(len(order), self.each), lengths_of(lengths), array("l", order)
+        mine, at, new = (places.buffer_info()[0] for places in (self._places, now, found._places))
+        library().inherit(self.each, mine, filled.at, len(order), at, new)
+        return found
+
+    def of(self, rows: Sequence[int], others: Sequence[int]) -> list[int]:
+        """How far these rows are like the others, one by one."""
+        places, each = self._places, self.each
+        return [
+            places[row * each + other % each] if row // each == other // each else 0
+            for row, other in zip(rows, others, strict=True)
+        ]
 
 
 def clear(layers: int, kept: Described, lines: Sequence[int]) -> None:
     """Give back the memory of some lines, whose numbers nobody needs any more."""
     if not lines:
         return
-    at = (LONG * len(lines))(*lines)
-    library().clear(layers, ctypes.addressof(kept), len(lines), ctypes.addressof(at), PAGE)
+    at = array("l", lines)
+    library().clear(layers, ctypes.addressof(kept), len(lines), at.buffer_info()[0], PAGE)
 
 
-def log_sum(scores: Float[Tensor, "rows size"]) -> Float[Tensor, "rows 1"]:
-    """log Σ e^score of each row."""
+def log_sum(scores: Float[Tensor, "rows size"]) -> tuple[Float[Tensor, "rows 1"], bool]:
+    """log Σ e^score of each row; whether all of them are numbers."""
     scores = whole(scores)
     found = floats(scores.shape[0], 1)
-    library().log_sum(*scores.shape, scores.data_ptr(), found.data_ptr())
-    return found
+    good = library().log_sum(*scores.shape, scores.data_ptr(), found.data_ptr())
+    return found, good == scores.shape[0]
 
 
 def best(
@@ -240,22 +274,22 @@ def best(
 
 def continuations(
     ruled: Float[Tensor, "rows size"],
-    less: Float[Tensor, "rows 1"],
-    before: Float[Tensor, "rows 1"],
+    less: Float[Tensor, "rows 1"] | None,
+    before: Sequence[float],
     scores: Float[Tensor, "rows size"],
     whole_scores: Float[Tensor, "rows 1"],
     texts: int,
     count: int,
-) -> tuple[
-    Float[Tensor, "texts count"], Int[Tensor, "texts count"], Int[Tensor, "texts count"], Float[Tensor, "texts count"]
-]:
+) -> tuple[Sequence[float], Sequence[int], Sequence[int], Sequence[float]]:
     """The largest of all ruled - less + before of each text, of which each has as many rows: these, their rows among
-    those of the text, their places in the row, and scores - whole there."""
+    those of the text, their places in the row, and scores - whole there. As many for each text, one after the other."""
     rows, size = ruled.shape
     count = min(count, rows // texts * size)
-    totals, said = floats(2, texts, count)
-    parents, tokens = torch.empty(2, texts, count, dtype=torch.long, device="cpu")
-    given = [whole(part) for part in (ruled, less, before, scores, whole_scores)]
-    found = (part.data_ptr() for part in (totals, parents, tokens, said))
-    library().continuations(texts, rows // texts, size, *(part.data_ptr() for part in given), count, *found)
+    totals, said = (array("f", bytes(texts * count * 4)) for _ in range(2))
+    parents, tokens = (array("l", bytes(texts * count * 8)) for _ in range(2))
+    had, given = array("f", before), [whole(part) for part in (ruled, scores, whole_scores)]
+    by_rules, all_scores, sums = (part.data_ptr() for part in given)
+    asked = by_rules, None if less is None else whole(less).data_ptr(), had.buffer_info()[0], all_scores, sums
+    found = (part.buffer_info()[0] for part in (totals, parents, tokens, said))
+    library().continuations(texts, rows // texts, size, *asked, count, *found)
     return totals, parents, tokens, said

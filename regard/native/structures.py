@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+from array import array
 from collections.abc import Sequence
 from functools import lru_cache
 from itertools import accumulate
@@ -142,10 +143,9 @@ class Lengths:
     """The lengths of rows, and where each begins when they stand side by side."""
 
     def __init__(self, lengths: Sequence[int]) -> None:
-        self._lengths = (LONG * len(lengths))(*lengths)
-        self._begins = (LONG * (len(lengths) + 1))(0, *accumulate(lengths))
-        self.count, self.at = len(lengths), ctypes.addressof(self._lengths)
-        self.begin_at = ctypes.addressof(self._begins)
+        self._lengths, self._begins = array("l", lengths), array("l", accumulate(lengths, initial=0))
+        self.count, self.at = len(lengths), self._lengths.buffer_info()[0]
+        self.begin_at = self._begins.buffer_info()[0]
         """The address of where they begin."""
 
     @property

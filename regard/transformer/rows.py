@@ -15,7 +15,8 @@ is one group, and to see it as rows costs nothing.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from array import array
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate
@@ -100,7 +101,7 @@ class Rows:
     def positions(self) -> Int[Tensor, " tokens"]:
         """The position of each token in its row."""
         if self.tokens == self.batch:
-            return torch.tensor(self.starts, device=self.device)
+            return numbers(self.starts, self.device)
         return self.columns + (self.starts[0] if self.aligned else self._repeat(self.starts))
 
     @cached_property
@@ -202,6 +203,12 @@ class Rows:
             yield Group(slice(row, stop), slice(token, token + (stop - row) * length), length)
             token += (stop - row) * length
             row = stop
+
+
+def numbers(values: Iterable[int], device: torch.device) -> Int[Tensor, " count"]:
+    """Whole numbers, one at least, as a tensor. (`torch.tensor` looks at each by itself: a token that is written would
+    wait for it as long as for a matrix.)"""
+    return torch.frombuffer(array("q", values), dtype=torch.long).to(device)
 
 
 def rows_of_padded(

@@ -291,26 +291,35 @@ PUBLIC void clear(long layers, const Kept *kept, long count, const long *lines, 
     }
 }
 
-static void move_row(const Kept *from, const Kept *into, long row, long to, long places) {
-    long size = from->half ? 2 : 4, bytes = places * from->key_stride * size;
+static void move_row(const Kept *from, const Kept *into, long row, long to, long begin, long end) {
+    long size = from->half ? 2 : 4, first = begin * from->key_stride, bytes = (end - begin) * from->key_stride * size;
     for (long head = 0; head < from->heads; head++) {
-        long old = (row * from->row_stride + head * from->head_stride) * size;
-        long new = (to * into->row_stride + head * into->head_stride) * size;
+        long old = (row * from->row_stride + head * from->head_stride + first) * size;
+        long new = (to * into->row_stride + head * into->head_stride + first) * size;
         memcpy(into->key + new, from->key + old, bytes);
         memcpy(into->value + new, from->value + old, bytes);
     }
 }
 
+/* How far rows of one text are alike, which stand side by side, `each` of them: those in `order` were put there, and all of
+   a text come from one text. Copies of a row are alike as far as it goes, others as they were. */
+PUBLIC void inherit(long each, const long *alike, const long *lengths, long count, const long *order, long *found) {
+    for (long a = 0; a < count; a++)
+        for (long b = a - a % each; b < a - a % each + each; b++)
+            *found++ = order[a] == order[b] ? lengths[order[a]] : alike[order[a] * each + order[b] % each];
+}
+
 /* Copy some rows of keys and values, in all layers, to rows of others, or of the same if none of those is copied itself: as
-   many places of each as `lengths` has for the row it becomes. Places stand side by side. */
+   many places of each as `lengths` has for the row it becomes, but for the first ones, `alike` of them, that are there
+   already (NULL: none are). Places stand side by side. */
 PUBLIC void move(long layers, const Kept *from, const Kept *into, long moves, const long *rows, const long *to,
-                 const long *lengths) {
+                 const long *lengths, const long *alike) {
     double work = 0, place = 0;
     for (long n = 0; n < layers; n++) place += 32.0 * from[n].heads * from[n].key_stride;
-    for (long n = 0; n < moves; n++) work += place * lengths[to[n]];
+    for (long n = 0; n < moves; n++) work += place * (lengths[to[n]] - (alike ? alike[n] : 0));
 #pragma omp parallel for num_threads(threads_for(work))
     for (long n = 0; n < layers * moves; n++) {
-        long layer = n / moves, move = n % moves;
-        if (from[layer].key) move_row(from + layer, into + layer, rows[move], to[move], lengths[to[move]]);
+        long layer = n / moves, move = n % moves, begin = alike ? alike[move] : 0;
+        if (from[layer].key) move_row(from + layer, into + layer, rows[move], to[move], begin, lengths[to[move]]);
     }
 }

@@ -32,37 +32,49 @@ PUBLIC void pack_bytes(long columns, long depth, const int8_t *levels, int8_t *t
                     *to++ = (int8_t)((j < columns && g < depth ? levels[j * depth + g] : 0) + ADDED);
 }
 
-/* Eight levels as they are stored, or as many as there is room for: groups so far apart. */
-INLINE void put_levels(__m256i levels, long count, Group *to, long apart) {
-    __m128i sixteen = _mm_packs_epi32(_mm256_castsi256_si128(levels), _mm256_extracti128_si256(levels, 1));
-    __m128i stored = sizeof(Level) == 2 ? sixteen : _mm_packs_epi16(sixteen, sixteen);
-    Group groups[4];
-    memcpy(groups, &stored, sizeof groups);
-#pragma GCC unroll 4
-    for (int g = 0; g < WIDE / TOGETHER; g++)
-        if (g * TOGETHER < count) to[g * apart] = groups[g];
+/* Sixteen numbers in levels, or as many as there are, in groups so far apart; with their sum. */
+INLINE Sums round_sixteen(Floats x, float by, Group *to, long count, long apart) {
+    union {
+        Level levels[COLUMNS];
+        Group groups[COLUMNS / TOGETHER];
+    } stored;
+    Sums level = nearest(scaled(x, by));
+    store_levels(stored.levels, level);
+#pragma GCC unroll 8
+    for (int g = 0; g < COLUMNS / TOGETHER; g++)
+        if (g * TOGETHER < count) to[g * apart] = stored.groups[g];
+    return level;
+}
+
+/* The largest of the numbers, by size; 0, or no number if one of them is none or infinite, is put to `strange`. Two sixteens
+   at a time: each waits for the one before. */
+static float largest_size(long depth, const float *x, float *strange) {
+    Floats most[2] = {no_floats(), no_floats()}, wrong[2] = {no_floats(), no_floats()};
+    long k = 0;
+    for (; k + 2 * COLUMNS <= depth; k += 2 * COLUMNS)
+#pragma GCC unroll 2
+        for (int n = 0; n < 2; n++) {
+            Floats size = sizes(load_floats(x + k + n * COLUMNS));
+            most[n] = larger(most[n], size), wrong[n] = add_times(wrong[n], size, no_floats());
+        }
+    for (; k < depth; k += COLUMNS) {
+        Floats size = sizes(load_some(x + k, depth - k));
+        most[0] = larger(most[0], size), wrong[0] = add_times(wrong[0], size, no_floats());
+    }
+    *strange = sum_of_all(plus(wrong[0], wrong[1]));
+    return largest_of(larger(most[0], most[1]));
 }
 
 /* One vector in levels, and their sum. What a level is worth is returned: no number, if the vector has one that is none. */
 static float round_row(long depth, const float *x, Group *to, long apart, int32_t *sum) {
-    const vec sign = _mm256_set1_ps(-0.0f), none = _mm256_setzero_ps();
-    vec largest = none, strange = none; /* 0 times what is no number, or is infinite, is no number */
-    for (long k = 0; k < depth; k += WIDE) {
-        vec size = _mm256_andnot_ps(sign, load(x + k, depth - k));
-        largest = _mm256_max_ps(largest, size);
-        strange = _mm256_fmadd_ps(size, none, strange);
-    }
-    float top = most_of(largest), factor = top > 0 ? LARGEST / top : 0;
-    vec by = _mm256_set1_ps(factor);
-    __m256i all = _mm256_setzero_si256();
-    long room = steps(depth, TOGETHER) * TOGETHER;
-    for (long k = 0; k < room; k += WIDE) {
-        __m256i level = _mm256_cvtps_epi32(_mm256_mul_ps(load(x + k, depth - k), by));
-        all = _mm256_add_epi32(all, level);
-        put_levels(level, room - k, to + k / TOGETHER * apart, apart);
-    }
-    *sum = whole_sum_of(all);
-    return top / LARGEST + sum_of(strange);
+    float strange, top = largest_size(depth, x, &strange), factor = top > 0 ? LARGEST / top : 0;
+    Sums all = no_sums();
+    long k = 0, step = COLUMNS / TOGETHER * apart;
+    for (; k + COLUMNS <= depth; k += COLUMNS, to += step)
+        all = add_sums(all, round_sixteen(load_floats(x + k), factor, to, COLUMNS, apart));
+    if (k < depth) all = add_sums(all, round_sixteen(load_some(x + k, depth - k), factor, to, depth - k, apart));
+    *sum = sum_of_sums(all);
+    return top / LARGEST + strange;
 }
 
 typedef struct {

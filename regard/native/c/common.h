@@ -135,6 +135,16 @@ INLINE void turn_block(vec x[WIDE]) {
 #define TWO 0.693359375f
 #define TWO_REST -2.12194440e-4f
 
+#ifdef REGARD_WIDE
+INLINE vec exponential(vec x) {
+    __mmask8 there = _mm256_cmp_ps_mask(x, _mm256_set1_ps(LEAST), _CMP_NLT_UQ);
+    x = _mm256_min_ps(_mm256_set1_ps(MOST), x);
+    vec n = _mm256_roundscale_ps(_mm256_mul_ps(x, _mm256_set1_ps(PER_TWO)), NEAREST);
+    vec r = _mm256_fnmadd_ps(n, _mm256_set1_ps(TWO), x);
+    r = _mm256_fnmadd_ps(n, _mm256_set1_ps(TWO_REST), r);
+    return _mm256_maskz_scalef_ps(there, SERIES(_mm256_set1_ps, _mm256_fmadd_ps, r), n);
+}
+#else
 INLINE vec exponential(vec x) {
     vec tiny = _mm256_cmp_ps(x, _mm256_set1_ps(LEAST), _CMP_LT_OQ);
     x = _mm256_min_ps(_mm256_set1_ps(MOST), _mm256_max_ps(_mm256_set1_ps(LEAST), x)); /* in this order, for NaN */
@@ -146,5 +156,6 @@ INLINE vec exponential(vec x) {
     y = _mm256_mul_ps(_mm256_add_ps(y, y), _mm256_castsi256_ps(power)); /* 2·2^(n-1): 2^128 has no bits */
     return _mm256_andnot_ps(tiny, y);
 }
+#endif
 
 #endif

@@ -4,27 +4,32 @@
 #define STRETCH 4096 /* scores that are looked at twice while they are in the first cache */
 
 /* log Σ e^score of each row: stretch by stretch, each added up by the largest score so far. What is no number is not larger
-   than any, and makes the sum none. */
-PUBLIC void log_sum(long rows, long size, const float *scores, float *to) {
-#pragma omp parallel for num_threads(threads_for(8.0 * rows * size))
+   than any, and makes the sum none. Returns how many of them are numbers. */
+PUBLIC long log_sum(long rows, long size, const float *scores, float *to) {
+    long good = 0;
+#pragma omp parallel for num_threads(threads_for(8.0 * rows * size)) reduction(+ : good)
     for (long row = 0; row < rows; row++) {
         const float *s = scores + row * size;
         float top = -INFINITY, whole = 0;
         for (long begin = 0; begin < size && !(top == INFINITY); begin += STRETCH) {
             long end = at_most(size, begin + STRETCH), j;
-            Floats most = numbers(top), sum = no_floats();
-            for (j = begin; j + COLUMNS <= end; j += COLUMNS) most = larger(load_floats(s + j), most);
+            Floats most[2] = {numbers(top), numbers(top)}, sum = no_floats(); /* two, for each waits for the one before */
+            for (j = begin; j + 2 * COLUMNS <= end; j += 2 * COLUMNS)
+                most[0] = larger(load_floats(s + j), most[0]), most[1] = larger(load_floats(s + j + COLUMNS), most[1]);
+            if (j + COLUMNS <= end) most[0] = larger(load_floats(s + j), most[0]), j += COLUMNS;
             float before = top;
-            top = largest_of(most);
+            top = largest_of(larger(most[0], most[1]));
             for (; j < end; j++) top = s[j] > top ? s[j] : top;
             float by = top == -INFINITY ? 0 : top; /* -∞: nothing is possible yet */
             for (j = begin; j + COLUMNS <= end; j += COLUMNS)
-                sum = plus(sum, exponentials(plus(load_floats(s + j), numbers(-by))));
+                sum = plus(sum, shares(plus(load_floats(s + j), numbers(-by))));
             whole = (before == top ? whole : whole * expf(before - top)) + sum_of_all(sum);
             for (; j < end; j++) whole += expf(s[j] - by);
         }
         to[row] = top == INFINITY ? top : top + logf(whole);
+        good += isfinite(to[row]) != 0;
     }
+    return good;
 }
 
 /* Put a score among the best so far, which are in order; of equal ones, the earlier comes first. */
@@ -59,7 +64,7 @@ PUBLIC void best(long rows, long size, const float *scores, long count, float *v
 }
 
 /* The `count` best continuations of each text, the best first: what one of its `each` rows had `before`, and the score of
-   one of `size` tokens there as the rules have it, less `less`. Of all that are, `count` are there at least. */
+   one of `size` tokens there as the rules have it, less `less`, if anything. Of all that are, `count` are there at least. */
 PUBLIC void continuations(long texts, long each, long size, const float *ruled, const float *less, const float *before,
                           const float *scores, const float *whole, long count, float *totals, long *parents, long *tokens,
                           float *said) {
@@ -70,7 +75,7 @@ PUBLIC void continuations(long texts, long each, long size, const float *ruled, 
         for (long row = 0; row < each; row++) {
             best_of_row(size, ruled + (first_row + row) * size, some, values, places);
             for (long i = 0; i < some; i++) {
-                float total = values[i] - less[first_row + row] + before[first_row + row];
+                float total = values[i] - (less ? less[first_row + row] : 0) + before[first_row + row];
                 if (found == count && !(total > t[count - 1])) break;
                 if (found < count) t[found++] = -INFINITY;
                 insert(total, row * size + places[i], found, t, order);

@@ -35,6 +35,7 @@ INLINE Floats plus(Floats a, Floats b) { return _mm512_add_ps(a, b); }
 INLINE Floats times(Floats a, Floats b) { return _mm512_mul_ps(a, b); }
 INLINE Floats scaled(Floats x, float by) { return _mm512_mul_ps(x, _mm512_set1_ps(by)); }
 INLINE Floats larger(Floats a, Floats b) { return _mm512_max_ps(a, b); } /* b, where a is no number */
+INLINE Floats sizes(Floats x) { return _mm512_abs_ps(x); }
 INLINE float largest_of(Floats x) { return _mm512_reduce_max_ps(x); }
 INLINE float sum_of_all(Floats x) { return _mm512_reduce_add_ps(x); }
 INLINE Floats widened(const uint16_t *upper) { /* numbers of which the upper sixteen bits are given (bfloat16) */
@@ -44,13 +45,17 @@ INLINE vec folded(Floats x) { /* the first eight and the last, added */
     __m256 last = _mm256_castpd_ps(_mm512_extractf64x4_pd(_mm512_castps_pd(x), 1));
     return _mm256_add_ps(_mm512_castps512_ps256(x), last);
 }
-INLINE Floats exponentials(Floats x) {
-    __mmask16 there = _mm512_cmp_ps_mask(x, _mm512_set1_ps(LEAST), _CMP_NLT_UQ);
-    x = _mm512_min_ps(_mm512_set1_ps(MOST), x);
-    Floats n = _mm512_roundscale_ps(_mm512_mul_ps(x, _mm512_set1_ps(PER_TWO)), NEAREST);
-    Floats r = _mm512_fnmadd_ps(n, _mm512_set1_ps(TWO), x);
-    r = _mm512_fnmadd_ps(n, _mm512_set1_ps(TWO_REST), r);
-    return _mm512_maskz_scalef_ps(there, SERIES(_mm512_set1_ps, _mm512_fmadd_ps, r), n);
+/* e^x of what is at most 0, to 1e-7 of what is added up: 2^f by a polynomial, whose error is the least for f up to a half.
+   What is below 2^-126 stays there; what is no number stays none. */
+INLINE Floats shares(Floats x) {
+    Floats t = _mm512_max_ps(_mm512_set1_ps(-126.0f), _mm512_mul_ps(x, _mm512_set1_ps(PER_TWO)));
+    Floats n = _mm512_roundscale_ps(t, NEAREST), f = _mm512_sub_ps(t, n), y = _mm512_set1_ps(1.327647199e-3f);
+    y = _mm512_fmadd_ps(y, f, _mm512_set1_ps(9.675541334e-3f));
+    y = _mm512_fmadd_ps(y, f, _mm512_set1_ps(5.550713273e-2f));
+    y = _mm512_fmadd_ps(y, f, _mm512_set1_ps(2.402211972e-1f));
+    y = _mm512_fmadd_ps(y, f, _mm512_set1_ps(6.931469671e-1f));
+    y = _mm512_fmadd_ps(y, f, _mm512_set1_ps(1.000000072f));
+    return _mm512_scalef_ps(y, n);
 }
 
 /* VNNI multiplies bytes without a sign by bytes with one: the matrix is packed with 128 added to each of its levels, and
@@ -60,6 +65,10 @@ INLINE Sums no_sums(void) { return _mm512_setzero_si512(); }
 INLINE Levels load_levels(const int8_t *x) { return _mm512_loadu_si512(x); }
 INLINE Levels all_levels(Group x) { return _mm512_set1_epi32(x); }
 INLINE Sums add_products(Sums sum, Levels x, Levels b) { return _mm512_dpbusd_epi32(sum, b, x); }
+INLINE Sums nearest(Floats x) { return _mm512_cvtps_epi32(x); }
+INLINE Sums add_sums(Sums a, Sums b) { return _mm512_add_epi32(a, b); }
+INLINE int32_t sum_of_sums(Sums x) { return _mm512_reduce_add_epi32(x); }
+INLINE void store_levels(Level to[COLUMNS], Sums x) { _mm_storeu_si128((__m128i *)to, _mm512_cvtsepi32_epi8(x)); }
 INLINE Floats floats_of(Sums x, int32_t levels) {
     return _mm512_cvtepi32_ps(_mm512_sub_epi32(x, _mm512_set1_epi32(ADDED * levels)));
 }
@@ -102,6 +111,10 @@ INLINE Floats times(Floats a, Floats b) { return (Floats){_mm256_mul_ps(a.left, 
 INLINE Floats scaled(Floats x, float by) { return times(x, (Floats){_mm256_set1_ps(by), _mm256_set1_ps(by)}); }
 
 INLINE Floats larger(Floats a, Floats b) { return (Floats){_mm256_max_ps(a.left, b.left), _mm256_max_ps(a.right, b.right)}; }
+INLINE Floats sizes(Floats x) {
+    vec sign = _mm256_set1_ps(-0.0f);
+    return (Floats){_mm256_andnot_ps(sign, x.left), _mm256_andnot_ps(sign, x.right)};
+}
 INLINE float largest_of(Floats x) { return most_of(_mm256_max_ps(x.left, x.right)); }
 INLINE float sum_of_all(Floats x) { return sum_of(_mm256_add_ps(x.left, x.right)); }
 INLINE vec widened_eight(const uint16_t *upper) {
@@ -109,7 +122,7 @@ INLINE vec widened_eight(const uint16_t *upper) {
 }
 INLINE Floats widened(const uint16_t *upper) { return (Floats){widened_eight(upper), widened_eight(upper + WIDE)}; }
 INLINE vec folded(Floats x) { return _mm256_add_ps(x.left, x.right); }
-INLINE Floats exponentials(Floats x) { return (Floats){exponential(x.left), exponential(x.right)}; }
+INLINE Floats shares(Floats x) { return (Floats){exponential(x.left), exponential(x.right)}; }
 
 INLINE Sums no_sums(void) { return (Sums){_mm256_setzero_si256(), _mm256_setzero_si256()}; }
 INLINE Levels load_levels(const int8_t *x) {
@@ -125,6 +138,15 @@ INLINE __m256i add_eight(__m256i sum, __m256i a, __m256i b) {
 INLINE __m256i all_levels(Group x) { return _mm256_set1_epi32(x); }
 INLINE Sums add_products(Sums sum, __m256i x, Levels b) {
     return (Sums){add_eight(sum.left, x, b.left), add_eight(sum.right, x, b.right)};
+}
+INLINE Sums nearest(Floats x) { return (Sums){_mm256_cvtps_epi32(x.left), _mm256_cvtps_epi32(x.right)}; }
+INLINE Sums add_sums(Sums a, Sums b) {
+    return (Sums){_mm256_add_epi32(a.left, b.left), _mm256_add_epi32(a.right, b.right)};
+}
+INLINE int32_t sum_of_sums(Sums x) { return whole_sum_of(_mm256_add_epi32(x.left, x.right)); }
+INLINE void store_levels(Level to[COLUMNS], Sums x) {
+    __m256i mixed = _mm256_packs_epi32(x.left, x.right); /* the second and the third quarter have changed places */
+    _mm256_storeu_si256((__m256i *)to, _mm256_permute4x64_epi64(mixed, 0xd8));
 }
 INLINE Floats floats_of(Sums x, int32_t levels) {
     (void)levels;

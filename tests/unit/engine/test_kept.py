@@ -40,7 +40,8 @@ def test_whatever_is_done_the_same_is_kept(small, seed, steps):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(kept, "SMALL", small)  # with 0, all of it has pages of its own
         patch.setattr(kept, "PAGES", small)
-        patch.setattr(kept, "ROOM", 12)  # so that rows come to grow past it
+        patch.setattr(kept, "FEW", 5)
+        patch.setattr(kept, "ROOM", 12)  # so that rows come to grow past both
         chance, generator = random.Random(seed), torch.Generator().manual_seed(seed)
         plain, quick = Kept(), CompiledKept()
         append(chance, generator, plain, quick, count=chance.randint(1, 4))
@@ -110,6 +111,7 @@ class Both:
 @settings(max_examples=100)
 def test_a_whole_cache_keeps_the_same(seed, steps):
     with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(kept, "FEW", 5)
         patch.setattr(kept, "ROOM", 12)
         patch.setattr(kept, "PAGES", 0)
         chance, found, copies = random.Random(seed), Both(seed, 5), 1
@@ -145,6 +147,24 @@ def test_a_whole_cache_keeps_the_same(seed, steps):
             found.check()
 
 
+def test_a_line_that_gave_back_its_pages_gets_all_of_a_row():
+    """Two beams begin alike, in several pages; the longer one makes room for the other, while another text leaves."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(kept, "FEW", 1)
+        patch.setattr(kept, "PAGES", 0)
+        found = Both(1, 2)
+        found.append(2)
+        found.both("spread", 2)
+        rows = Rows.of([9, 1, 1, 1])
+        for mine in zip(found.plain.own, found.quick.own, strict=True):
+            key, value = torch.randn(2, rows.tokens, HEADS, found.dim, generator=found.generator)
+            for one in mine:
+                one.append(key, value, rows)
+        assert found.quick.own[0].room >= kept.ROOM
+        found.both("reorder", [1, 1])
+        found.check()
+
+
 def test_rows_that_are_not_there_are_refused():
     found = Both(1, 3).quick
     for wrong in (lambda: found.take([-1]), lambda: found.take([3]), lambda: found.reorder([0, -1])):
@@ -174,14 +194,15 @@ def test_places_that_are_not_filled_take_no_memory():
 
 
 def test_a_cache_that_grows_takes_memory_as_far_as_rows_are_filled():
-    """64 rows of 20 tokens in rectangles for 256, and no more of them on the way there."""
+    """64 rows of 40 tokens in rectangles for 256, and no more of them on the way there."""
     generator, found = torch.Generator().manual_seed(1), CompiledKept()
-    before = held()
-    for _ in range(20):
+    before, rooms = held(), set()
+    for _ in range(40):
         key, value = torch.randn(2, 64, 8, 64, generator=generator)
         found.append(key, value, Rows.of([1] * 64))
-    filled = 2 * 64 * 8 * 20 * 64 * 4
-    assert found.key.shape[2] == kept.ROOM
+        rooms.add(found.room)
+    filled = 2 * 64 * 8 * 40 * 64 * 4
+    assert rooms == {1, kept.FEW, kept.ROOM}
     assert held() - before < 2 * filled < found.key.nbytes
 
 

@@ -45,11 +45,7 @@ static inline __m256i emulated_four(__m256i a, __m256i b) {
 static inline Wide emulated_dpbusd_epi32(Wide sum, Wide a, Wide b) {
     return BOTH(whole, _mm256_add_epi32(sum.whole[h], emulated_four(a.whole[h], b.whole[h])));
 }
-static inline Wide emulated_fnmadd_ps(Wide a, Wide b, Wide c) {
-    return BOTH(floats, _mm256_fnmadd_ps(a.floats[h], b.floats[h], c.floats[h]));
-}
 static inline Wide emulated_max_ps(Wide a, Wide b) { return BOTH(floats, _mm256_max_ps(a.floats[h], b.floats[h])); }
-static inline Wide emulated_min_ps(Wide a, Wide b) { return BOTH(floats, _mm256_min_ps(a.floats[h], b.floats[h])); }
 static inline Wide emulated_slli_epi32(Wide x, int by) { return BOTH(whole, _mm256_slli_epi32(x.whole[h], by)); }
 static inline float emulated_reduce(Wide x, int most) {
     float lanes[16], found;
@@ -58,20 +54,42 @@ static inline float emulated_reduce(Wide x, int most) {
     for (int n = 1; n < 16; n++) found = !most ? found + lanes[n] : found > lanes[n] ? found : lanes[n];
     return found;
 }
-/* y·2^n, and 0 in lanes that the mask does not name. */
-static inline Wide emulated_maskz_scalef_ps(uint32_t mask, Wide y, Wide n) {
-    float numbers[16], powers[16];
-    for (int h = 0; h < 2; h++) _mm256_storeu_ps(numbers + 8 * h, y.floats[h]), _mm256_storeu_ps(powers + 8 * h, n.floats[h]);
-    for (int i = 0; i < 16; i++) numbers[i] = mask >> i & 1 ? numbers[i] * __builtin_exp2f(powers[i]) : 0;
-    return BOTH(floats, _mm256_loadu_ps(numbers + 8 * h));
+static inline int32_t emulated_reduce_whole(Wide x) {
+    int32_t lanes[16], found = 0;
+    for (int h = 0; h < 2; h++) _mm256_storeu_si256((__m256i *)lanes + h, x.whole[h]);
+    for (int n = 0; n < 16; n++) found += lanes[n];
+    return found;
 }
-#define emulated_cmp(x, y, how, h) ((uint32_t)_mm256_movemask_ps(_mm256_cmp_ps((x).floats[h], (y).floats[h], how)))
-#define _mm512_cmp_ps_mask(x, y, how) ({ Wide l = x, r = y; emulated_cmp(l, r, how, 0) | emulated_cmp(l, r, how, 1) << 8; })
+/* y·2^n, and 0 in lanes that the mask does not name. */
+static inline __m256 emulated_eight_scaled(uint32_t mask, __m256 y, __m256 n) {
+    float numbers[8], powers[8];
+    _mm256_storeu_ps(numbers, y), _mm256_storeu_ps(powers, n);
+    for (int i = 0; i < 8; i++) numbers[i] = mask >> i & 1 ? numbers[i] * __builtin_exp2f(powers[i]) : 0;
+    return _mm256_loadu_ps(numbers);
+}
+static inline Wide emulated_scalef_ps(Wide y, Wide n) {
+    return BOTH(floats, emulated_eight_scaled(255, y.floats[h], n.floats[h]));
+}
+static inline Wide emulated_sub_ps(Wide a, Wide b) { return BOTH(floats, _mm256_sub_ps(a.floats[h], b.floats[h])); }
+static inline Wide emulated_abs_ps(Wide x) { return BOTH(floats, _mm256_andnot_ps(_mm256_set1_ps(-0.0f), x.floats[h])); }
+static inline Wide emulated_add_epi32(Wide a, Wide b) { return BOTH(whole, _mm256_add_epi32(a.whole[h], b.whole[h])); }
+static inline Wide emulated_cvtps_epi32(Wide x) { return BOTH(whole, _mm256_cvtps_epi32(x.floats[h])); }
+static inline __m128i emulated_cvtsepi32_epi8(Wide x) {
+    __m256i mixed = _mm256_permute4x64_epi64(_mm256_packs_epi32(x.whole[0], x.whole[1]), 0xd8);
+    return _mm_packs_epi16(_mm256_castsi256_si128(mixed), _mm256_extracti128_si256(mixed, 1));
+}
 #define _mm512_roundscale_ps(x, how) ({ Wide given = x; BOTH(floats, _mm256_round_ps(given.floats[h], how)); })
-#define _mm512_maskz_scalef_ps emulated_maskz_scalef_ps
-#define _mm512_fnmadd_ps emulated_fnmadd_ps
+#define _mm512_scalef_ps emulated_scalef_ps
+#define _mm512_sub_ps emulated_sub_ps
+#define _mm512_abs_ps emulated_abs_ps
+#define _mm512_add_epi32 emulated_add_epi32
+#define _mm512_cvtps_epi32 emulated_cvtps_epi32
+#define _mm512_cvtsepi32_epi8 emulated_cvtsepi32_epi8
+#define _mm512_reduce_add_epi32 emulated_reduce_whole
+#define _mm256_cmp_ps_mask(x, y, how) ((uint32_t)_mm256_movemask_ps(_mm256_cmp_ps(x, y, how)))
+#define _mm256_roundscale_ps _mm256_round_ps
+#define _mm256_maskz_scalef_ps emulated_eight_scaled
 #define _mm512_max_ps emulated_max_ps
-#define _mm512_min_ps emulated_min_ps
 #define _mm512_reduce_max_ps(x) emulated_reduce(x, 1)
 #define _mm512_reduce_add_ps(x) emulated_reduce(x, 0)
 #define _mm512_slli_epi32 emulated_slli_epi32

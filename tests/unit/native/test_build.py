@@ -110,7 +110,7 @@ def test_two_processes_build_one_library(empty_cache):
 
 
 EMULATED = Path(__file__).parent / "emulated.h"
-WIDE_CPU = "processor : 0\nflags : fma avx2 avx512f avx512bw avx512_vnni\n"
+WIDE_CPU = "processor : 0\nflags : fma avx2 avx512f avx512bw avx512vl avx512_vnni\n"
 
 
 @pytest.fixture
@@ -140,7 +140,7 @@ def uses_wide_registers(place):
     [
         (WIDE_CPU, True),
         (WIDE_CPU.replace("avx512_vnni", ""), False),
-        ("processor : 0\nnote : avx512f avx512bw avx512_vnni\n", False),
+        ("processor : 0\nnote : avx512f avx512bw avx512vl avx512_vnni\n", False),
         (None, False),
     ],
 )

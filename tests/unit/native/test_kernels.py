@@ -253,7 +253,7 @@ def test_numbers_are_rounded_as_torch_rounds_them(rows, count, seed):
 def test_sums_and_the_best(rows, size, seed, count):
     scores = 5 * numbers(rows, size, seed=seed)
     scores[0, seed % size] = -math.inf if size > 1 else 0
-    torch.testing.assert_close(kernels.log_sum(scores), scores.double().logsumexp(1, keepdim=True).float())
+    torch.testing.assert_close(kernels.log_sum(scores)[0], scores.double().logsumexp(1, keepdim=True).float())
     values, places = kernels.best(scores, count)
     assert torch.equal(values, scores.topk(min(count, size)).values)
     assert torch.equal(values, scores.gather(1, places))
@@ -269,7 +269,8 @@ def test_of_equal_scores_the_earlier_comes_first():
 def test_a_sum_with_what_is_no_number_is_none(strange):
     scores = numbers(2, 50)
     scores[1, 7] = strange
-    found = kernels.log_sum(scores)
+    found, good = kernels.log_sum(scores)
+    assert not good
     assert found[0].isfinite().all()
     assert not found[1].isfinite().any()
 
@@ -280,15 +281,20 @@ def test_what_is_no_number_is_found_wherever_it_stands(place):
     scores = numbers(3, 8193)
     scores[1:, :4096] = -math.inf
     scores[2:] = -math.inf
-    torch.testing.assert_close(kernels.log_sum(scores)[:2], scores[:2].double().logsumexp(1, keepdim=True).float())
-    assert kernels.log_sum(scores)[2] == -math.inf
+    found, good = kernels.log_sum(scores)
+    torch.testing.assert_close(found[:2], scores[:2].double().logsumexp(1, keepdim=True).float())
+    assert found[2] == -math.inf
+    assert not good
+    assert kernels.log_sum(scores[:2])[1]
     scores[:, place] = math.nan
-    assert kernels.log_sum(scores).isnan().all()
-    assert kernels.log_sum(torch.full((1, 9000), math.nan)).isnan().all()
+    for strange in (scores, torch.full((1, 9000), math.nan)):
+        found, good = kernels.log_sum(strange)
+        assert found.isnan().all()
+        assert not good
 
 
 def test_nothing_possible_adds_up_to_nothing():
-    assert kernels.log_sum(torch.full((1, 20), -math.inf)).tolist() == [[-math.inf]]
+    assert kernels.log_sum(torch.full((1, 20), -math.inf))[0].tolist() == [[-math.inf]]
 
 
 @given(texts=st.integers(1, 4), each=st.integers(1, 4), size=st.integers(1, 90), seed=SEED, count=st.integers(1, 12))
@@ -297,8 +303,10 @@ def test_continuations_are_the_best_of_all_rows_of_a_text(texts, each, size, see
     ruled, scores = numbers(2, texts * each, size, seed=seed)
     less, before, sums = numbers(3, texts * each, 1, seed=seed + 1)
     ruled[0, seed % size] = -math.inf
-    totals, parents, tokens, said = kernels.continuations(ruled, less, before, scores, sums, texts, count)
-    every = ruled - less + before
+    less = less if seed % 3 else None
+    found = kernels.continuations(ruled, less, before[:, 0].tolist(), scores, sums, texts, count)
+    totals, parents, tokens, said = (torch.tensor(list(part)).view(texts, -1) for part in found)
+    every = ruled - (0 if less is None else less) + before
     assert torch.equal(totals, every.view(texts, -1).topk(min(count, each * size)).values)
     rows = parents + each * torch.arange(texts)[:, None]
     assert torch.equal(totals, every[rows, tokens])
