@@ -14,14 +14,15 @@ show what attention adds, whose cost grows with the length of rows.
 Memory is what a process of its own holds at most while it writes, above what it held before. It is laid against
 
     keys and values    2 · layers · rows · room · width · 4 bytes of what is written (2 in a network of bytes, where
-                       they are bfloat16); room: the longest row, rounded up to whole pages of 4 KB for each head
+                       they are bfloat16); room: 32 tokens; of a longer row what it has, rounded up to whole pages of
+                       4 KB for each head
     of the source      2 · layers · texts · longest source · width · 4 (2): the beams of a text share them
     encoder's output   tokens of all sources · width · 4
     reading            8 · tokens of all sources · width · 4 + 2 · 384 · inner · 4: what the compiled parts work with
                        and keep for later; 384 tokens are passed through a feed-forward layer at a time
     scores             2 · rows · vocabulary · 4: the logits, and their log-softmax
     on the way         2 · rows · room · width · 4 (2): one layer's keys and values, old beside new, where rows outgrow
-                       256 tokens
+                       256 tokens; 2 · rows · 32 · width · 4 (2), where they outgrow 32
     kernels            8 MB: their code, and what they work with
 
 with rows = texts · beams. The C library keeps some of what was let go for later, so memory is measured twice: as it is,
@@ -46,7 +47,7 @@ BASE = dict(vocabulary=32000, layers=(6, 6), model_dim=512, heads=8, inner_dim=2
 TINY = dict(vocabulary=4000, layers=(2, 2), model_dim=64, heads=4, inner_dim=256)
 START, TEXTS, SOURCE, NEW = 1, 16, 24, 32
 KERNELS = 8 * 2**20
-PAGE, ROOM = 4096, 256  # bytes; the places of a cache that had to grow (regard/engine/kept.py)
+PAGE, FEW, ROOM = 4096, 32, 256  # bytes; the places of a cache that had to grow (regard/engine/kept.py)
 AT_A_TIME = 384  # tokens that a feed-forward layer reads (regard/native/c/block.c)
 GIVEN_BACK = {"MALLOC_MMAP_THRESHOLD_": "65536"}
 PRECISIONS = ("fp32", "int8")
@@ -182,21 +183,22 @@ def same_tokens(networks, rows_of, vocabulary, rounds):
 def room(longest, head):
     """The places of a row that take memory, when those of a head have so many bytes each (`regard/engine/kept.py`)."""
     a_page = max(1, PAGE // head)
-    return -(-longest // a_page) * a_page
+    return FEW if longest <= FEW else -(-longest // a_page) * a_page
 
 
 def formula(size, precision, count, beams, source, new):
     """The bytes that writing takes besides the weights, part by part."""
     layers, width, rows = size["layers"][1], size["model_dim"], count * beams
     number = 4 if precision == "fp32" else 2
-    one_layer = 2 * rows * room(new, width // size["heads"] * number) * width * number
+    a_place = 2 * rows * width * number
+    places = room(new, width // size["heads"] * number)
     return {
-        "keys and values": layers * one_layer,
+        "keys and values": layers * places * a_place,
         "of the source": 2 * layers * count * source * width * number,
         "encoder's output": count * source * width * 4,
         "reading": 8 * count * source * width * 4 + 2 * AT_A_TIME * size["inner_dim"] * 4,
         "scores": 2 * rows * size["vocabulary"] * 4,
-        "on the way": one_layer if new > ROOM else 0,
+        "on the way": a_place * (places if new > ROOM else FEW if new > FEW else 0),
         "kernels": KERNELS,
     }
 
