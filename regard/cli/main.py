@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import threading
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TextIO
 
 import typer
 from typer.core import TyperGroup
@@ -75,7 +75,7 @@ INTERRUPTED = 130
 
 
 def main() -> None:
-    """Run a command. 0: done, 1: the work failed, 2: the call was wrong, 130: stopped by an interrupt.
+    """Run a command, and end the process: 0 done, 1 the work failed, 2 the call was wrong, 130 stopped by an interrupt.
 
     Typer turns a closed pipe and an interrupt into exit codes of its own; they are given their meaning here.
     """
@@ -83,7 +83,7 @@ def main() -> None:
         app()
     except SystemExit as end:
         if isinstance(end.__context__, BrokenPipeError):  # whoever read our output has read enough
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            _write_no_more()
             leave(0)
         if end.code == INTERRUPTED:
             sys.stderr.write("stopped\n")
@@ -97,18 +97,37 @@ def leave(code: int | str | None) -> NoReturn:
     """End the process, with what was written on its way.
 
     Python takes apart all that was ever set up before it ends. After torch that takes a while, and the system does it
-    anyway: so a process with nothing left to do ends at once. Where a thread is still at work, or somebody traces the
-    program, it ends as usual.
+    anyway: so a process with nothing left to do ends at once. Where a thread is still at work, or somebody traces or
+    profiles the program, it ends as usual.
     """
     try:
-        sys.stdout.flush()
-    except BrokenPipeError:
-        code = 0
+        _flush(sys.stdout)
+    except BrokenPipeError:  # whoever read our output has read enough
+        _write_no_more()
     except OSError as error:
+        _write_no_more()
         sys.stderr.write(f"error: standard output: {error}\n")
-        code = 1
+        code = code or 1
     busy = any(not thread.daemon for thread in threading.enumerate() if thread is not threading.main_thread())
-    if busy or sys.gettrace() or sys.getprofile() or not isinstance(code, int | None):
+    if busy or _observed() or not isinstance(code, int | None):
         sys.exit(code)
-    sys.stderr.flush()
+    _flush(sys.stderr)
     os._exit(code or 0)
+
+
+def _flush(stream: TextIO | None) -> None:
+    """Let out what a stream holds; one that was closed before we began is None."""
+    if stream is not None:
+        stream.flush()
+
+
+def _write_no_more() -> None:
+    """What standard output still holds goes nowhere: it cannot go where it was meant to."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _observed() -> bool:
+    """Whether somebody traces or profiles this program, and has something to do when it ends."""
+    monitoring = getattr(sys, "monitoring", None)  # from Python 3.12 on
+    tools = [] if monitoring is None else [monitoring.get_tool(number) for number in range(6)]
+    return bool(sys.gettrace() or sys.getprofile() or any(tools))

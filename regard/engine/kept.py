@@ -18,7 +18,7 @@ from regard.transformer.rows import Rows
 Rectangle = Float[Tensor, "lines heads room dim"]
 Table = ctypes.Array[Described]
 FEW, ROOM = 32, 256
-"""So many places has a rectangle that had to grow, and so many one that had to grow further, or more."""
+"""So many places gets a rectangle that has to grow, if no more are asked for; and so many at least, if more are."""
 
 
 class CompiledKept(Kept):
@@ -144,11 +144,11 @@ class CompiledCache(Cache):
         assert isinstance(other, CompiledCache)
         chosen = range(len(other.lengths)) if rows is None else rows
         here, spread = len(self.lengths), [row for row in chosen for _ in range(copies)]
-        if copies > 1:
-            order = [*range(here), *(here + row for row in spread)]
-            self.alike = self._known().then(order, self.lengths + other.lengths)
+        order, lengths = [*range(here), *(here + row for row in spread)], self.lengths + other.lengths
+        alike = self._known().then(order, lengths) if copies > 1 else self.alike
         _put_behind(self.own, self.own_at, other.own, other.own_at, spread)
         _put_behind(self.source, self.source_at, other.source, other.source_at, chosen)
+        self.alike = alike
 
     def _reorder(self, layers: Sequence[Kept], order: Sequence[int]) -> None:
         filled = [kept for kept in layers if isinstance(kept, CompiledKept) and not kept.empty]
@@ -158,7 +158,7 @@ class CompiledCache(Cache):
         moves = Moves(order, len(before), filled[0].device)
         if beams:
             alike = self._known()
-            self.alike = alike.then(order, before)
+            self.alike = alike.then(order, before)  # which stops at rows that are not there
         if moves.to is None:  # to other rectangles, one after the other: each is given back before the next is made
             for kept in filled:
                 kept.reorder(moves)
@@ -179,10 +179,11 @@ class CompiledCache(Cache):
 
     def spread(self, copies: int) -> None:
         """Copy every row so many times, side by side."""
-        before = self.lengths
+        before, alone = self.lengths, self._copies == 1
         super().spread(copies)
-        new = Alike(0, self._copies)
-        self.alike = new.then([row for row in range(len(before)) for _ in range(copies)], before)
+        self.alike = Alike(len(self.lengths), self._copies)
+        if alone:
+            self.alike = self.alike.then([row for row in range(len(before)) for _ in range(copies)], before)
 
     def _known(self) -> Alike:
         """How far rows are alike. Where others came in another way, nothing is known."""

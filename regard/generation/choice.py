@@ -62,9 +62,8 @@ def _continuations(
 ) -> tuple[Tensor, ...]:
     """The same by torch: what they come to, their parents, the tokens, and their log-probabilities, text by text."""
     values, tokens = top(ruled, count)
-    totals = values + torch.tensor(before, dtype=sums.dtype, device=sums.device)[:, None]
-    if less is not None:
-        totals = totals - less
+    totals = values if less is None else values - less
+    totals = totals + torch.tensor(before, dtype=sums.dtype, device=sums.device)[:, None]
     own = logits.gather(1, tokens) - sums
     winners, at = totals.view(texts, -1).topk(min(count, totals.numel() // texts))
     tokens, own = (part.view(texts, -1).gather(1, at) for part in (tokens, own))

@@ -34,9 +34,12 @@ class Row:
         self.random: Generator | None = None
         """The row's own source of chance, where the search draws."""
 
+    def __repr__(self) -> str:
+        return f"Row(given={self.tokens[: self.given]}, written={self.written}, limit={self.limit}, total={self.total})"
+
     @property
     def tokens(self) -> list[int]:
-        """All that the decoder has read or is about to read."""
+        """All that the decoder has read or is about to read: a list of its own, made when it is asked for."""
         return self._tokens.tolist()
 
     @property

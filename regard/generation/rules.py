@@ -167,7 +167,11 @@ class Forbid(Forbidding):
                 raise ValueError(
                     f"the forbidden sequence {list(sequence)} is not in a vocabulary of {logits.shape[1]} tokens"
                 )
-        return _forbid(logits, [[s[-1] for s in self.sequences if _ends(row.tokens, s[:-1])] for row in rows])
+        return _forbid(logits, [self._completed(row.tokens) for row in rows])
+
+    def _completed(self, tokens: list[int]) -> list[int]:
+        """The tokens that would complete a sequence behind these."""
+        return [sequence[-1] for sequence in self.sequences if _ends(tokens, sequence[:-1])]
 
 
 def _ends(tokens: list[int], with_these: Sequence[int]) -> bool:

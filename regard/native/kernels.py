@@ -230,6 +230,8 @@ class Alike:
     def then(self, order: Sequence[int], lengths: tuple[int, ...]) -> Alike:
         """The same for rows that were copied from these, which have such lengths now; those of one text from one text.
         Copies of rows that nothing is known of may stand behind them."""
+        if order and not 0 <= min(order) <= max(order) < len(lengths):
+            raise IndexError(f"there are {len(lengths)} rows, counted from 0, found {list(order)[:12]}")
         found, filled, now = Alike(len(order), self.each), lengths_of(lengths), array("l", order)
         mine, at, new = (places.buffer_info()[0] for places in (self._places, now, found._places))
         library().inherit(self.each, mine, filled.at, len(order), at, new)
@@ -287,9 +289,12 @@ def continuations(
     count = min(count, rows // texts * size)
     totals, said = (array("f", bytes(texts * count * 4)) for _ in range(2))
     parents, tokens = (array("l", bytes(texts * count * 8)) for _ in range(2))
-    had, given = array("f", before), [whole(part) for part in (ruled, scores, whole_scores)]
-    by_rules, all_scores, sums = (part.data_ptr() for part in given)
-    asked = by_rules, None if less is None else whole(less).data_ptr(), had.buffer_info()[0], all_scores, sums
+    had, given = (
+        array("f", before),
+        [None if part is None else whole(part) for part in (ruled, less, scores, whole_scores)],
+    )
+    by_rules, off, all_scores, sums = map(pointer, given)
+    asked = by_rules, off, had.buffer_info()[0], all_scores, sums
     found = (part.buffer_info()[0] for part in (totals, parents, tokens, said))
     library().continuations(texts, rows // texts, size, *asked, count, *found)
     return totals, parents, tokens, said

@@ -202,9 +202,9 @@ static void run_blocks(long count, const Block *const *blocks, Batch b, const Ke
     if (last) add_and_normalise(b.tokens, blocks[0]->model, x, NULL, last, x);
 }
 
-/* The vectors of a batch that are `given`, passed through some blocks, and through a norm after the last, if there is one. Each thread takes
-   its rows through all of them, if it has enough: none waits for another on the way, and what a thread reads it has written
-   itself. Else the threads share every product. */
+/* The vectors of a batch that are `given`, passed through some blocks, and through a norm after the last, if there is one.
+   Each thread takes its rows through all of them, if it has enough: none waits for another on the way, and what a thread
+   reads it has written itself. Else the threads share every product. */
 PUBLIC void run_stack(long count, const Block *const *blocks, const Batch *b, const Kept *own, const Kept *source,
                       const Norm *last, const float *given, float *x) {
     int threads = omp_get_max_threads();

@@ -122,7 +122,7 @@ INLINE void turn_block(vec x[WIDE]) {
     }
 }
 
-/* e^x to the last digit or the one before. x = n·ln 2 + r; e^r by its Taylor series up to r^7, n by the exponent's bits.
+/* e^x to the last digit or the one before. x = n·ln 2 + r; e^r by its Taylor series up to r^7, n by the exponent.
    What is below about e^-87, near the smallest normal number, becomes 0; what is no number stays none. */
 #define SERIES(number, times_add, r)                                        \
     times_add(times_add(times_add(times_add(times_add(times_add(times_add( \

@@ -170,6 +170,42 @@ def test_rows_that_are_not_there_are_refused():
     for wrong in (lambda: found.take([-1]), lambda: found.take([3]), lambda: found.reorder([0, -1])):
         with pytest.raises(IndexError):
             wrong()
+    found.spread(2)
+    other = Both(2, 2).quick
+    for wrong in (
+        lambda: found.reorder([0, 1, 6, 7]),
+        lambda: found.reorder([0, 1, -2, -1]),
+        lambda: found.reorder([0, 1, 10**9, 10**9 + 1]),
+        lambda: found.add(other, [10**9], 2),
+    ):
+        with pytest.raises(IndexError):
+            wrong()
+
+
+def test_rows_can_be_spread_again():
+    found = Both(1, 3)
+    for copies in (2, 1, 3):
+        found.both("spread", copies)
+        found.append(found.count)
+        found.check()
+    found.both("reorder", [5, 0, 3, 1, 2, 4, 11, 6, 9, 7, 8, 10])
+    found.check()
+
+
+def test_of_beams_that_part_late_only_the_end_is_copied():
+    """Two beams of one text are alike in all but the last token: when one takes the other's place, no more is copied.
+    What stands before is left as it is, even if somebody has changed it."""
+    found = Both(1, 2)
+    found.both("spread", 2)
+    found.append(4)
+    found.both("reorder", [0, 0, 2, 2])
+    alike = found.quick.lengths[0]
+    found.append(4)
+    kept_now = found.quick.own[1]
+    kept_now.key[1, :, :alike] = 7
+    found.quick.reorder([0, 0, 2, 2])
+    assert kept_now.key[1, :, :alike].eq(7).all()
+    assert torch.equal(kept_now.key[1, :, alike : kept_now.lengths[0]], kept_now.key[0, :, alike : kept_now.lengths[0]])
 
 
 def test_rows_of_a_cache_in_other_numbers_are_added():

@@ -303,10 +303,10 @@ def test_continuations_are_the_best_of_all_rows_of_a_text(texts, each, size, see
     ruled, scores = numbers(2, texts * each, size, seed=seed)
     less, before, sums = numbers(3, texts * each, 1, seed=seed + 1)
     ruled[0, seed % size] = -math.inf
-    less = less if seed % 3 else None
+    less = (None, less, less.double(), less.expand(-1, 2)[:, :1])[seed % 4]
     found = kernels.continuations(ruled, less, before[:, 0].tolist(), scores, sums, texts, count)
     totals, parents, tokens, said = (torch.tensor(list(part)).view(texts, -1) for part in found)
-    every = ruled - (0 if less is None else less) + before
+    every = ruled - (0 if less is None else less.float()) + before
     assert torch.equal(totals, every.view(texts, -1).topk(min(count, each * size)).values)
     rows = parents + each * torch.arange(texts)[:, None]
     assert torch.equal(totals, every[rows, tokens])
