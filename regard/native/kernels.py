@@ -289,10 +289,8 @@ def continuations(
     count = min(count, rows // texts * size)
     totals, said = (array("f", bytes(texts * count * 4)) for _ in range(2))
     parents, tokens = (array("l", bytes(texts * count * 8)) for _ in range(2))
-    had, given = (
-        array("f", before),
-        [None if part is None else whole(part) for part in (ruled, less, scores, whole_scores)],
-    )
+    parts, had = (ruled, less, scores, whole_scores), array("f", before)
+    given = [None if part is None else whole(part) for part in parts]  # held, so that addresses stay valid
     by_rules, off, all_scores, sums = map(pointer, given)
     asked = by_rules, off, had.buffer_info()[0], all_scores, sums
     found = (part.buffer_info()[0] for part in (totals, parents, tokens, said))
