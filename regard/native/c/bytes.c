@@ -132,7 +132,8 @@ static void tiles(long rows, const Product *p, long i, long j, enum Ask ask) {
         activate_tile(p->b->activation, rows, at_most(PANEL, p->columns - j), p->c + i * p->columns + j, p->columns);
 }
 
-static void multiply_part(const Product *p, Part part) {
+static void multiply_part(const void *product, Part part) {
+    const Product *p = product;
     long chunk = at_least(1, at_most(CHUNK, CACHED / (p->groups * (long)sizeof(Group)) / ROWS));
     for (long t0 = part.rows.begin; t0 < part.rows.end; t0 += chunk) {
         long t1 = at_most(part.rows.end, t0 + chunk);
@@ -151,6 +152,7 @@ void multiply_bytes(const Matrix *b, long rows, const float *a, long stride, flo
     int32_t *sum = scratch(SUMS_OF_ROWS, rows * sizeof(int32_t));
     float *worth = scratch(SCALES_OF_ROWS, rows * sizeof(float));
     Product p = {rows, b->outputs, groups, levels, sum, worth, b, c};
+    Taken taken = {{0}};
 #pragma omp parallel num_threads(threads_for((double)rows *b->outputs *b->inputs))
     {
         Share mine = share(rows, 1, omp_get_thread_num(), omp_get_num_threads());
@@ -160,6 +162,6 @@ void multiply_bytes(const Matrix *b, long rows, const float *a, long stride, flo
                 worth[i] = round_row(b->inputs, a + i * stride, levels + first * groups + i - first, end - first, sum + i);
         }
 #pragma omp barrier
-        multiply_part(&p, part_of(tiles_of(rows), b->outputs, PANEL));
+        multiply_parts(&taken, tiles_of(rows), b->outputs, PANEL, &p, multiply_part);
     }
 }

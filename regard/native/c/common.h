@@ -34,19 +34,36 @@ INLINE Share share(long whole, long step, int number, int of) {
     return mine;
 }
 
-/* The part of a product that falls to this thread: some of its tiles of rows or, where they are few, some columns. */
+/* A part of a product: some of its tiles of rows and some of its columns. */
 typedef struct {
     Share rows, columns;
 } Part;
 
-INLINE Part part_of(long tiles, long columns, long column_step) {
+/* Which strips of a product's columns are taken. */
+#define STRIPS 256
+#define STRIP 8 /* panels, at least */
+typedef struct {
+    char taken[STRIPS];
+} Taken;
+
+/* Multiply the parts of a product that fall to this thread: some of its tiles of rows or, where they are few, strips of
+   columns. A strip falls to whoever takes it first: each thread takes those of its own share, whose weights it may have met
+   before, and then, from behind, those that others have not come to. So none waits for one whose core is slower or busy. */
+INLINE void multiply_parts(Taken *all, long tiles, long columns, long panel, const void *product,
+                           void (*multiply_part)(const void *, Part)) {
     int number = omp_get_thread_num(), of = omp_get_num_threads();
-    Part whole = {{0, tiles}, {0, columns}};
-    if (tiles >= 4 * of || columns < column_step * of)
-        whole.rows = share(tiles, 1, number, of);
-    else
-        whole.columns = share(columns, column_step, number, of);
-    return whole;
+    if (of == 1 || tiles >= 4 * of || columns < panel * of) {
+        multiply_part(product, (Part){share(tiles, 1, number, of), {0, columns}});
+        return;
+    }
+    long strips = at_most(STRIPS, at_least(of, steps(columns, STRIP * panel)));
+    Share mine = share(strips, 1, number, of);
+    long own = mine.end - mine.begin;
+    for (long turn = 0; turn < own + strips; turn++) {
+        long strip = turn < own ? mine.begin + turn : own + strips - 1 - turn;
+        if (!__atomic_exchange_n(&all->taken[strip], 1, __ATOMIC_RELAXED))
+            multiply_part(product, (Part){{0, tiles}, share(columns, panel, (int)strip, (int)strips)});
+    }
 }
 
 /* How many threads are worth waking for so many operations: torch's number, or one, as inside a share of the work. */

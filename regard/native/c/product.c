@@ -81,7 +81,8 @@ static void tiles(long rows, const Product *p, long i, long j, long before, long
         activate_tile(p->b->activation, rows, at_most(PANEL, p->columns - j), p->c + i * p->columns + j, p->columns);
 }
 
-static void multiply_part(const Product *p, Part part) {
+static void multiply_part(const void *product, Part part) {
+    const Product *p = product;
     long chunk = at_least(1, at_most(CHUNK, CACHED / p->depth / ROWS));
     for (long t0 = part.rows.begin; t0 < part.rows.end; t0 += chunk) {
         long t1 = at_most(part.rows.end, t0 + chunk);
@@ -105,12 +106,13 @@ static void turn(const Product *p, long tile, const float *a, long stride, float
 static void multiply(const Matrix *b, long rows, const float *a, long stride, float *c) {
     float *turned = scratch(ROWS_OF_A, rows * b->inputs * sizeof(float));
     Product p = {rows, b->outputs, b->inputs, turned, b, c};
+    Taken taken = {{0}};
 #pragma omp parallel num_threads(threads_for((double)rows *b->outputs *b->inputs))
     {
         Share mine = share(tiles_of(rows), 1, omp_get_thread_num(), omp_get_num_threads());
         for (long tile = mine.begin; tile < mine.end; tile++) turn(&p, tile, a, stride, turned);
 #pragma omp barrier
-        multiply_part(&p, part_of(tiles_of(rows), b->outputs, PANEL));
+        multiply_parts(&taken, tiles_of(rows), b->outputs, PANEL, &p, multiply_part);
     }
 }
 
