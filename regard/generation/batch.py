@@ -132,5 +132,5 @@ class Batch:
         with watch(self.network, *self.settings.watch) as seen:
             logits = into.read(new)
         for number, row in enumerate(rows):
-            row.seen.append({address: seen[address][number][:, -1] for address in self.settings.watch})
+            row.seen += ({address: seen[address][number][:, -1] for address in self.settings.watch},)
         return logits

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
-from regard.generation.choice import Candidate, continuations, whole
+from regard.generation.choice import Candidate, continuations, whole_and_peaks
 from regard.generation.result import Hypothesis, hypothesis
 from regard.generation.row import Row
 from regard.generation.rules import apply, only_forbid
@@ -62,13 +62,13 @@ class Beam:
     def step(self, states: Sequence[State], logits: Logits, terms: Terms) -> None:
         """Continue every text with its best tokens."""
         rows = [row for state in states for row in state.rows]
-        sums = whole(logits)
+        sums, peaks = whole_and_peaks(logits)
         plain = only_forbid(terms.rules)
         ruled = apply(terms.rules, logits if plain else logits - sums, rows)
         # Enough candidates that `size` of them are alive even if every row could end in every way.
         count = max(2, 1 + terms.ends) * self.size
         less, before = sums if plain else None, [row.total for row in rows]
-        found = continuations(ruled, less, before, logits, sums, len(states), count)
+        found = continuations(ruled, less, before, logits, sums, len(states), count, peaks if plain else None)
         for state, candidates in zip(states, found, strict=True):
             assert isinstance(state, Beams)
             state.advance(candidates, terms.stop)
@@ -99,14 +99,16 @@ class Beams:
 
     def advance(self, candidates: Iterable[Candidate], stop: Stop) -> None:
         """Continue with the best candidates that are alive; put aside those that end, if they are among the best."""
-        size, live, aside = self.search.size, list[tuple[int, Row]](), len(self.aside)
+        size, live, aside, rows = self.search.size, list[tuple[int, Row]](), len(self.aside), self.rows
         for rank, (total, parent, token, score) in enumerate(candidates):
-            if total == -math.inf or len(live) == size:
+            if total == -math.inf:
                 break
-            row = self.rows[parent].then(token, score, total)
+            row = rows[parent].then(token, score, total)
             reason = stop(row)
             if reason is None:
                 live.append((parent, row))
+                if len(live) == size:
+                    break
             elif rank < size:
                 self.aside.append(hypothesis(row, reason, self.scored(row.total, row.length)))
         if len(self.aside) > aside:
@@ -136,21 +138,19 @@ class Beams:
 
         Places that are left over are filled with rows that nothing can come of.
         """
-        first, waiting, before = dict[int, Row](), list[tuple[int, Row]](), self.rows
+        places: list[Row | None] = [None] * self.search.size
+        parents, waiting = list(range(self.search.size)), list[tuple[int, Row]]()
         for parent, row in live:
-            if parent in first:
+            if places[parent] is None:
+                places[parent] = row
+            else:
                 waiting.append((parent, row))
-            else:
-                first[parent] = row
-        waiting.reverse()
-        self.parents, self.rows = [], []
-        for at in range(self.search.size):
-            if at in first:
-                parent, row = at, first[at]
-            else:
-                parent, row = waiting.pop() if waiting else _nothing(before, at, live[0][1])
-            self.parents.append(parent)
-            self.rows.append(row)
+        if waiting or len(live) < len(places):
+            left, best = iter(waiting), live[0][1]
+            for at, taken in enumerate(places):
+                if taken is None:
+                    parents[at], places[at] = next(left, None) or _nothing(self.rows, at, best)
+        self.parents, self.rows = parents, [row for row in places if row is not None]
 
 
 def _nothing(rows: Sequence[Row], at: int, like: Row) -> tuple[int, Row]:

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from regard.generation.rules import Logits
 from regard.native import kernels
+from regard.native.kernels import Peaks
 from regard.native.library import available
 
 Each = Float[Tensor, "rows 1"]
@@ -26,30 +27,47 @@ CHUNK = 64
 
 def whole(logits: Logits) -> Each:
     """log Σ exp: what log-probabilities are less than logits. Stops if it is no number."""
+    return whole_and_peaks(logits)[0]
+
+
+def whole_and_peaks(logits: Logits) -> tuple[Each, Peaks | None]:
+    """The same, and what the compiled parts saw on the way, which makes it easy to find the best: as long as scores are
+    what they are, or less."""
+    peaks = None
     if _compiled(logits):
-        found, good = kernels.log_sum(logits)
+        peaks = kernels.no_peaks(*logits.shape)
+        found, good = kernels.log_sum(logits, peaks)
     else:
         found = logits.logsumexp(dim=1, keepdim=True)
         good = math.isfinite(found.sum().item())  # one that is none makes the sum none
     if not good:
         raise ValueError("the network gives no numbers (NaN): its weights are damaged, or overflow their type")
-    return found
+    return found, peaks
 
 
-def best(scores: Logits, count: int) -> tuple[Float[Tensor, "rows best"], Int[Tensor, "rows best"]]:
-    """The best tokens of each row, the best first, with their scores."""
+def best(
+    scores: Logits, count: int, peaks: Peaks | None = None
+) -> tuple[Float[Tensor, "rows best"], Int[Tensor, "rows best"]]:
+    """The best tokens of each row, the best first, with their scores, which are no larger than the peaks."""
     if _compiled(scores):
-        return kernels.best(scores, count)
+        return kernels.best(scores, count, peaks)
     return top(scores, count)
 
 
 def continuations(
-    ruled: Logits, less: Each | None, before: Sequence[float], logits: Logits, sums: Each, texts: int, count: int
+    ruled: Logits,
+    less: Each | None,
+    before: Sequence[float],
+    logits: Logits,
+    sums: Each,
+    texts: int,
+    count: int,
+    peaks: Peaks | None = None,
 ) -> list[list[Candidate]]:
     """The best continuations of each text, of which each has as many rows, by what a row had before and the score of a
-    token there as the rules have it, less something. The best come first."""
+    token there as the rules have it, less something. The best come first. No such score is larger than the peaks."""
     if _compiled(ruled):
-        found: Iterable[Sequence[Any]] = kernels.continuations(ruled, less, before, logits, sums, texts, count)
+        found: Iterable[Sequence[Any]] = kernels.continuations(ruled, less, before, logits, sums, texts, count, peaks)
     else:
         found = (part.flatten().tolist() for part in _continuations(ruled, less, before, logits, sums, texts, count))
     flat = list(zip(*found, strict=True))

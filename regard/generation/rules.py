@@ -215,7 +215,7 @@ class EndAtLimit:
 
 def _forbid(logits: Logits, tokens: Sequence[Sequence[int]]) -> Logits:
     """Forbid each row its tokens."""
-    if len(tokens[0]) == 1 and all(forbidden == tokens[0] for forbidden in tokens):
+    if len(tokens[0]) == 1 and tokens.count(tokens[0]) == len(tokens):
         logits[:, tokens[0][0]] = -torch.inf
         return logits
     pairs = [(row, token) for row, forbidden in enumerate(tokens) for token in forbidden]

@@ -17,7 +17,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from regard.generation.choice import best, whole
+from regard.generation.choice import best, whole, whole_and_peaks
 from regard.generation.result import Hypothesis, hypothesis
 from regard.generation.row import Row
 from regard.generation.rules import Rule, apply, only_forbid
@@ -115,7 +115,7 @@ class Greedy:
     def step(self, states: Sequence[State], logits: Logits, terms: Terms) -> None:
         """Write the likeliest token behind every row."""
         said = Said(logits, terms.rules, [state.rows[0] for state in states])
-        write(states, said, best(said.ruled, 1)[1][:, 0], terms.stop)
+        write(states, said, best(said.ruled, 1, said.peaks)[1][:, 0], terms.stop)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -160,8 +160,11 @@ class Said:
     """What the network says of all rows, and what the rules make of it."""
 
     def __init__(self, logits: Logits, rules: Sequence[Rule], rows: Sequence[Row]) -> None:
-        self.own, self.whole = logits, whole(logits)
-        self.ruled = apply(rules, logits if only_forbid(rules) else logits.clone(), rows)
+        self.own, (self.whole, peaks) = logits, whole_and_peaks(logits)
+        plain = only_forbid(rules)
+        self.ruled = apply(rules, logits if plain else logits.clone(), rows)
+        self.peaks = peaks if plain else None
+        """What the ruled scores are no larger than, where that is known."""
 
     def of(self, chosen: Int[Tensor, " rows"]) -> tuple[list[float], list[bool]]:
         """The network's own log-probability of these tokens, whatever the rules made of it; whether they forbid it. (Of

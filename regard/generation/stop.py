@@ -94,4 +94,19 @@ def first(conditions: Sequence[Stop]) -> Stop:
                 return reason
         return None
 
+    match conditions:
+        case [End(tokens), limit] if limit is at_limit:
+            return _end_or_limit(frozenset(tokens))
+        case _:
+            return stop
+
+
+def _end_or_limit(ends: frozenset[int]) -> Stop:
+    """What most texts end by, in one call."""
+
+    def stop(row: Row) -> Stopped | None:
+        if row.last in ends and row.length:
+            return Stopped.END
+        return Stopped.LENGTH if row.length >= row.limit else None
+
     return stop

@@ -8,11 +8,11 @@ from unit.transformer.parts import examples
 
 from regard.generation import Beam, EndAtLimit, Given, Greedy, MinLength, Repeat, Settings, Stopped, Text, generate
 from regard.generation.row import Row
-from regard.generation.stop import End, first
+from regard.generation.stop import End, at_limit, first
 
 
-def row(written, before=()):
-    return Row([*before, *written], len(before), 99)
+def row(written, before=(), limit=99):
+    return Row([*before, *written], len(before), limit)
 
 
 def loops(written, size, times):
@@ -48,6 +48,14 @@ def test_the_first_condition_that_holds_is_the_reason():
     assert first(both)(row([2])) is Stopped.END
     assert first(both[::-1])(row([2])) is Stopped.TEXT
     assert first([])(row([2])) is None
+
+
+@given(tokens=st.lists(st.integers(1, 4), max_size=5), ends=st.sets(st.integers(1, 4)), limit=st.integers(1, 6))
+def test_an_end_and_the_limit_are_seen_in_one_look(tokens, ends, limit):
+    """What is asked most has a way of its own; a condition that never holds takes it away."""
+    one, never = row(tokens, before=[1], limit=limit), lambda _: None
+    conditions = [End(list(ends)), at_limit]
+    assert first(conditions)(one) is first([*conditions, never])(one)
 
 
 @pytest.mark.parametrize("search", [Greedy(), Beam(size=3)], ids=["greedy", "beam"])

@@ -90,8 +90,10 @@ def test_a_neighbour_changes_no_bit(precision, rows, seed, loud):
 
 @pytest.mark.parametrize("precision", list(Precision))
 @pytest.mark.parametrize("threads", [1, 2, 3])
-def test_threads_change_no_bit(precision, threads):
-    matrix, x, before = InPanels(affine(300, 64), precision), numbers(77, 64), torch.get_num_threads()
+@pytest.mark.parametrize(("rows", "outputs"), [(77, 300), (5, 300), (5, 70_000), (1, 40)])
+def test_threads_change_no_bit(precision, threads, rows, outputs):
+    """Rows are shared out, or strips of columns: a few, as many as can be noted, or one."""
+    matrix, x, before = InPanels(affine(outputs, 64), precision), numbers(rows, 64), torch.get_num_threads()
     expected = matrix(x)
     torch.set_num_threads(threads)
     try:
@@ -263,6 +265,35 @@ def test_of_equal_scores_the_earlier_comes_first():
     scores = torch.zeros(1, 100)
     scores[0, [60, 70]] = 1
     assert kernels.best(scores, 4)[1].tolist() == [[60, 70, 0, 1]]
+
+
+@given(size=st.integers(900, 9000), levels=st.integers(1, 400), forbidden=st.integers(0, 3), seed=SEED)
+@settings(max_examples=60)
+def test_peaks_find_the_same_as_looking_everywhere(size, levels, forbidden, seed):
+    """Also where many are equal, where the largest was forbidden since, and where hardly any are possible."""
+    scores = (levels * numbers(4, size, seed=seed)).round()
+    scores[3, :-5] = -math.inf
+    peaks = kernels.no_peaks(*scores.shape)
+    kernels.log_sum(scores, peaks)
+    for _ in range(forbidden):
+        scores.scatter_(1, scores.argmax(dim=1, keepdim=True), -math.inf)
+    for count in (1, 8, 12):
+        for found, expected in zip(kernels.best(scores, count, peaks), kernels.best(scores, count), strict=True):
+            assert torch.equal(found, expected)
+        order = scores.sort(dim=1, descending=True, stable=True)
+        assert torch.equal(kernels.best(scores, count)[0], order.values[:, :count])
+        assert torch.equal(kernels.best(scores, count)[1], order.indices[:, :count])
+    asked = scores, None, [0.0, -1.0, 2.0, 0.0], scores, torch.zeros(4, 1), 2, 8
+    assert kernels.continuations(*asked, peaks) == kernels.continuations(*asked)
+
+
+def test_the_best_of_what_is_no_number_have_places():
+    scores = torch.full((2, 2000), math.nan)
+    scores[1, 1500] = 1
+    places = kernels.best(scores, 3)[1]
+    assert int(places.min()) >= 0
+    assert int(places.max()) < 2000
+    assert places[1, 0] == 1500
 
 
 @pytest.mark.parametrize("strange", [math.nan, math.inf])
