@@ -101,14 +101,30 @@ def run(
     """Pass the tokens of a batch through some blocks, all of which know what is asked, and the norm behind them."""
     given = whole(x)
     found = torch.empty_like(given)
-    at = (structures.POINTER * len(blocks))(*(block.address for block in blocks))
-    batch, none = _batch(looking, source), (structures.Kept * len(blocks))()
-    lengths = [lengths_of(some) for some in (filled.before, filled.keys, filled.source_keys)]
-    batch.before, batch.keys, batch.source_keys = (some.at if some.count else None for some in lengths)
-    parts = (at, batch, filled.own or none, filled.source or none)
-    told = *map(ctypes.addressof, parts), None if last is None else ctypes.addressof(last)
-    library().run_stack(len(blocks), *told, given.data_ptr(), found.data_ptr())
+    asked = Asked(blocks, looking, source, filled, last)
+    library().run_stack(*asked.told, given.data_ptr(), found.data_ptr())
     return found
+
+
+class Asked:
+    """What C is told of a batch that is passed through some blocks. Hold it as long as C works with it."""
+
+    def __init__(
+        self,
+        blocks: Sequence[CompiledBlock],
+        looking: Looking,
+        source: Source | None,
+        filled: Filled,
+        last: structures.Norm | None,
+    ) -> None:
+        batch, none = _batch(looking, source), (structures.Kept * len(blocks))()
+        lengths = [lengths_of(some) for some in (filled.before, filled.keys, filled.source_keys)]
+        batch.before, batch.keys, batch.source_keys = (some.at if some.count else None for some in lengths)
+        at = (structures.POINTER * len(blocks))(*(block.address for block in blocks))
+        parts = (at, batch, filled.own or none, filled.source or none)
+        norm = None if last is None else ctypes.addressof(last)
+        self.told = (len(blocks), *map(ctypes.addressof, parts), norm)
+        self.held = parts, lengths, looking
 
 
 def _table(kept: Kept) -> Table:

@@ -20,27 +20,29 @@ class CompiledEmbedding(Embedding):
 
     def __init__(self, plain: Embedding) -> None:
         self.__dict__.update(plain.__dict__)  # its parts are those of the plain one: none is made anew
+        table: nn.Module = self.tokens
+        levels, scale = (table.levels, table.scale) if isinstance(table, RoundedTokens) else (table.weight, None)
+        assert isinstance(levels, Tensor)
+        self.structure = kernels.embedding_of(levels, scale, self.scale, norm_of(self.norm))
         self.listeners = Listeners(part for part in plain.modules() if part is not plain)
 
     def forward(
         self, tokens: Given, rows: Rows, segments: Int[Tensor, " tokens"] | None = None
     ) -> Float[Tensor, "tokens model"]:
         """The vectors of these tokens."""
-        if not isinstance(tokens, Tensor) or tokens.device.type != "cpu" or rows.end > self._most():
+        if not isinstance(tokens, Tensor) or tokens.device.type != "cpu" or rows.end > self.most:
             return super().forward(tokens, rows, segments)
         if segments is not None or self.listeners:
             return super().forward(tokens, rows, segments)
-        table: nn.Module = self.tokens
-        levels, scale = (table.levels, table.scale) if isinstance(table, RoundedTokens) else (table.weight, None)
-        assert isinstance(levels, Tensor)
-        x = kernels.embed(tokens, levels, scale, self.scale, self._vectors(rows), rows.positions, norm_of(self.norm))
+        x = kernels.embed(self.structure, tokens, self.vectors(rows), rows.positions)
         return x if self.projection is None else self.projection(x)
 
-    def _most(self) -> int:
+    @property
+    def most(self) -> int:
         """How many positions there are tables for."""
         return self.position.length if isinstance(self.position, Learned) else KNOWN
 
-    def _vectors(self, rows: Rows) -> Float[Tensor, "positions dim"] | None:
+    def vectors(self, rows: Rows) -> Float[Tensor, "positions dim"] | None:
         """What is added at each position."""
         match self.position:
             case Sinusoidal():

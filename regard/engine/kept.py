@@ -10,7 +10,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from regard.native.kernels import Alike, clear, move
-from regard.native.pages import PAGE, PAGES, SMALL, zeros
+from regard.native.pages import PAGE, PAGES, SMALL, sparse
 from regard.native.structures import Kept as Described
 from regard.transformer.cache import Cache, Kept, Moves
 from regard.transformer.rows import Rows
@@ -57,6 +57,18 @@ class CompiledKept(Kept):
         """How many places a row has."""
         return 0 if self.key is None else self.key.shape[2]
 
+    def view(self, rows: slice) -> tuple[Tensor, Tensor, int]:
+        """The keys and values of these rows, and how many places the longest of them fills.
+
+        Behind shorter rows anything may stand. The compiled parts do not look at it; torch multiplies it by 0, so here
+        it has to be numbers.
+        """
+        keys, values, filled = super().view(rows)
+        for row, length in enumerate(self.lengths[rows]):
+            if length < filled:
+                keys[row, :, length:], values[row, :, length:] = 0, 0
+        return keys, values, filled
+
     def pages(self, length: int) -> int:
         """How many pages of each head a row of this length has written to, in a large rectangle."""
         assert self.key is not None
@@ -95,7 +107,7 @@ class CompiledKept(Kept):
     def _begin(self, shape: tuple[int, int, int, int], dtype: torch.dtype) -> None:
         """New rectangles. From 256 places on they have pages of their own, which are there when they are filled."""
         small = PAGES if shape[2] >= ROOM else SMALL
-        self.key, self.value = (zeros(shape, dtype, small) for _ in range(2))
+        self.key, self.value = (sparse(shape, dtype, small) for _ in range(2))
         here = described(self.key, self.value)
         ctypes.memmove(ctypes.addressof(self.at), ctypes.addressof(here), ctypes.sizeof(here))
 

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from regard.engine.attention import KNOWN_MASKS
-from regard.engine.block import CompiledBlock, Filled, run
+from regard.engine.block import Asked, CompiledBlock, Filled, run
 from regard.engine.compiled import CompiledNorm, norm_of
 from regard.engine.kept import CompiledCache
 from regard.engine.listeners import Listeners
-from regard.transformer.attention import Source
+from regard.transformer.attention import Looking, Source
 from regard.transformer.cache import Cache, Memory
 from regard.transformer.mask import Everything, Mask
 from regard.transformer.rows import Rows
@@ -37,13 +38,25 @@ class CompiledStack(Stack):
         cache: Cache | Memory | None = None,
     ) -> Float[Tensor, "tokens model"]:
         """Pass the tokens of a batch through all blocks."""
+        looking = self.knows(rows, mask, source, cache)
+        if looking is None:
+            return super().forward(x, rows, mask, source, cache)
+        assert isinstance(cache, CompiledCache | None)
+        return run(self.layers, x, looking, source, self._filled(rows, source, cache), self.last)
+
+    def knows(
+        self, rows: Rows, mask: Mask | None, source: Source | None, cache: Cache | Memory | None
+    ) -> Looking | None:
+        """How the blocks look at a batch, if they know what is asked and nobody listens to a part."""
         answered = not self.asks or (source is not None and cache is not None)
         if not answered or not isinstance(cache, CompiledCache | None) or self.listeners:
-            return super().forward(x, rows, mask, source, cache)
-        looking = self.looking(rows, mask, x.dtype, kept=cache is not None)
-        if type(looking.mask) not in KNOWN_MASKS:
-            return super().forward(x, rows, mask, source, cache)
-        return run(self.layers, x, looking, source, self._filled(rows, source, cache), self.last)
+            return None
+        looking = self.looking(rows, mask, torch.float32, kept=cache is not None)
+        return looking if type(looking.mask) in KNOWN_MASKS else None
+
+    def asked(self, looking: Looking, source: Source | None, cache: CompiledCache) -> Asked:
+        """What C is told of a batch, once there is room for it in the cache."""
+        return Asked(self.layers, looking, source, self._filled(looking.rows, source, cache), self.last)
 
     def new_cache(self) -> CompiledCache:
         """An empty cache."""

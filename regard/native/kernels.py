@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 from array import array
 from collections.abc import Sequence
+from functools import cache
 
 import torch
 from jaxtyping import Float, Int, Int8
@@ -16,7 +17,7 @@ from torch import Tensor
 
 from regard.native.library import library
 from regard.native.pages import PAGE, again, room
-from regard.native.structures import Attention, Kept, Lengths, Matrix, Norm, lengths_of, pointer
+from regard.native.structures import Attention, Embedding, Kept, Lengths, Matrix, Norm, lengths_of, pointer
 from regard.transformer.config import Activation
 
 ACTIVATIONS = {
@@ -31,6 +32,8 @@ ACTIVATIONS = {
 """The numbers by which activation.h knows them."""
 
 Vectors = Float[Tensor, "rows dim"]
+Peaks = Float[Tensor, "rows blocks"]
+"""The largest score of each block of a row, which are as many as C has."""
 Described = Kept | ctypes.Array[Kept]
 """Keys and values of one layer, or of several."""
 
@@ -112,27 +115,37 @@ def gate(x: Float[Tensor, "rows twice"], activation: int) -> Vectors:
     return found
 
 
-def embed(
-    tokens: Int[Tensor, " tokens"],
+def embedding_of(
     table: Float[Tensor, "vocabulary dim"] | Int8[Tensor, "vocabulary dim"],
     scales: Float[Tensor, " vocabulary"] | None,
     by: float,
+    norm: Norm | None = None,
+) -> Embedding:
+    """An embedding as C has it: a table of numbers, or of levels with their scales, in order. Hold them."""
+    vocabulary, dim = table.shape
+    last = None if norm is None else ctypes.addressof(norm)
+    return Embedding(dim, vocabulary, table.data_ptr(), pointer(scales), by, last)
+
+
+def embed(
+    embedding: Embedding,
+    tokens: Int[Tensor, " tokens"],
     positions: Float[Tensor, "positions dim"] | None,
     at: Int[Tensor, " tokens"],
-    norm: Norm | None = None,
 ) -> Float[Tensor, "tokens dim"]:
-    """norm(table[tokens] · by + positions[at]), the table being numbers, or levels with their scales. Tables stand in
-    order; nobody but the caller looks whether there are such positions."""
+    """norm(table[tokens] · by + positions[at]). Nobody but the caller looks whether there are such positions."""
     tokens, at = (some if some.dtype is torch.long else some.long() for some in (tokens, at))
     tokens, at = tokens.contiguous(), at.contiguous()
-    vocabulary, dim = table.shape
-    found = floats(len(tokens), dim)
-    tables = tokens.data_ptr(), table.data_ptr(), pointer(scales), by, pointer(positions)
-    last = None if norm is None else ctypes.addressof(norm)
-    good = library().embed(len(tokens), dim, vocabulary, *tables, at.data_ptr(), last, found.data_ptr())
-    if good < len(tokens):
-        raise IndexError(f"token {int(tokens[good])} is not in a vocabulary of {vocabulary}")
+    found = floats(len(tokens), embedding.dim)
+    told = tokens.data_ptr(), pointer(positions), at.data_ptr(), found.data_ptr()
+    check_tokens(tokens, library().embed(ctypes.addressof(embedding), len(tokens), *told), embedding)
     return found
+
+
+def check_tokens(tokens: Int[Tensor, " tokens"], good: int, embedding: Embedding) -> None:
+    """Stop at the first token that is not in the vocabulary, before which `good` are."""
+    if good < len(tokens):
+        raise IndexError(f"token {int(tokens[good])} is not in a vocabulary of {embedding.vocabulary}")
 
 
 def attend(
@@ -254,23 +267,37 @@ def clear(layers: int, kept: Described, lines: Sequence[int]) -> None:
     library().clear(layers, ctypes.addressof(kept), len(lines), at.buffer_info()[0], PAGE)
 
 
-def log_sum(scores: Float[Tensor, "rows size"]) -> tuple[Float[Tensor, "rows 1"], bool]:
-    """log Σ e^score of each row; whether all of them are numbers."""
+def no_peaks(rows: int, size: int) -> Peaks:
+    """Room for the largest score of each block of so many rows."""
+    return floats(rows, _blocks(size))
+
+
+@cache
+def _blocks(size: int) -> int:
+    found: int = library().blocks_size(size)
+    return found
+
+
+def log_sum(scores: Float[Tensor, "rows size"], peaks: Peaks | None = None) -> tuple[Float[Tensor, "rows 1"], bool]:
+    """log Σ e^score of each row; whether all of them are numbers. The largest score of each block is put to `peaks`."""
     scores = whole(scores)
     found = floats(scores.shape[0], 1)
-    good = library().log_sum(*scores.shape, scores.data_ptr(), found.data_ptr())
+    good = library().log_sum(*scores.shape, scores.data_ptr(), found.data_ptr(), pointer(peaks))
     return found, good == scores.shape[0]
 
 
 def best(
-    scores: Float[Tensor, "rows size"], count: int
+    scores: Float[Tensor, "rows size"], count: int, peaks: Peaks | None = None
 ) -> tuple[Float[Tensor, "rows count"], Int[Tensor, "rows count"]]:
-    """The best of each row, the best first, and where they stand; of equal ones, the earlier comes first."""
+    """The best of each row, the best first, and where they stand; of equal ones, the earlier comes first.
+
+    Where scores are at most as large as the `peaks` of their blocks, most blocks need not be looked at.
+    """
     scores = whole(scores)
     rows, size = scores.shape
     count = min(count, size)
     values, places = floats(rows, count), torch.empty(rows, count, dtype=torch.long, device="cpu")
-    library().best(rows, size, scores.data_ptr(), count, values.data_ptr(), places.data_ptr())
+    library().best(rows, size, scores.data_ptr(), pointer(peaks), count, values.data_ptr(), places.data_ptr())
     return values, places
 
 
@@ -282,9 +309,11 @@ def continuations(
     whole_scores: Float[Tensor, "rows 1"],
     texts: int,
     count: int,
+    peaks: Peaks | None = None,
 ) -> tuple[Sequence[float], Sequence[int], Sequence[int], Sequence[float]]:
     """The largest of all ruled - less + before of each text, of which each has as many rows: these, their rows among
-    those of the text, their places in the row, and scores - whole there. As many for each text, one after the other."""
+    those of the text, their places in the row, and scores - whole there. As many for each text, one after the other.
+    The ruled scores are at most as large as the `peaks` of their blocks, if these are known."""
     rows, size = ruled.shape
     count = min(count, rows // texts * size)
     totals, said = (array("f", bytes(texts * count * 4)) for _ in range(2))
@@ -292,7 +321,7 @@ def continuations(
     parts, had = (ruled, less, scores, whole_scores), array("f", before)
     given = [None if part is None else whole(part) for part in parts]  # held, so that addresses stay valid
     by_rules, off, all_scores, sums = map(pointer, given)
-    asked = by_rules, off, had.buffer_info()[0], all_scores, sums
+    asked = by_rules, off, had.buffer_info()[0], all_scores, sums, pointer(peaks)
     found = (part.buffer_info()[0] for part in (totals, parents, tokens, said))
     library().continuations(texts, rows // texts, size, *asked, count, *found)
     return totals, parents, tokens, said

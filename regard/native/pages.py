@@ -54,14 +54,12 @@ def room(count: int, dtype: torch.dtype) -> Shaped[Tensor, " count"]:
     return found
 
 
-def zeros(shape: tuple[int, ...], dtype: torch.dtype, small: int) -> Tensor:
-    """Zeros, which take memory only where something is written, page by page, and give it back with the tensor.
-
-    Up to `small` bytes they are ordinary ones.
-    """
+def sparse(shape: tuple[int, ...], dtype: torch.dtype, small: int) -> Tensor:
+    """Room for numbers, which takes memory only where something is written, page by page, and gives it back with the
+    tensor. Up to `small` bytes it is ordinary memory. Nobody says what stands in it."""
     count = math.prod(shape)
     if count * dtype.itemsize < small:
-        return torch.zeros(shape, dtype=dtype, device="cpu")
+        return torch.empty(shape, dtype=dtype, device="cpu")
     memory = _memory(count * dtype.itemsize)
     with suppress(OSError):  # a system without large pages
         memory.madvise(mmap.MADV_NOHUGEPAGE)

@@ -41,6 +41,17 @@ class Norm(ctypes.Structure):
     _fields_ = (*of(POINTER, "weight", "bias"), ("epsilon", FLOAT), ("centred", INT))
 
 
+class Embedding(ctypes.Structure):
+    """What tokens are before the first block."""
+
+    _fields_ = (
+        *of(LONG, "dim", "vocabulary"),
+        *of(POINTER, "table", "scales"),
+        ("by", FLOAT),
+        ("norm", POINTER),
+    )
+
+
 class Attention(ctypes.Structure):
     """What is asked of `attend`."""
 

@@ -208,7 +208,7 @@ static void run_blocks(long count, const Block *const *blocks, Batch b, const Ke
 PUBLIC void run_stack(long count, const Block *const *blocks, const Batch *b, const Kept *own, const Kept *source,
                       const Norm *last, const float *given, float *x) {
     int threads = omp_get_max_threads();
-    memcpy(x, given, b->tokens * blocks[0]->model * sizeof(float));
+    if (x != given) memcpy(x, given, b->tokens * blocks[0]->model * sizeof(float));
     if (!is_shared_well(b, threads)) {
         run_blocks(count, blocks, *b, own, source, last, x);
         return;
@@ -220,4 +220,16 @@ PUBLIC void run_stack(long count, const Block *const *blocks, const Batch *b, co
         if (b->cosine) mine.cosine += mine.begin * half, mine.sine += mine.begin * half;
         run_blocks(count, blocks, mine, own, source, last, x);
     }
+}
+
+/* The next token of some rows, whole: its vectors, passed through all blocks to `x`, and the scores of the vocabulary. Returns
+   how many of the tokens there are, up to the first that is not; if that is not all, nothing was done. */
+PUBLIC long read_next(const Embedding *embedding, const long *tokens, const float *positions, const long *at, long count,
+                      const Block *const *blocks, const Batch *b, const Kept *own, const Kept *source, const Norm *last,
+                      const Matrix *vocabulary, float *x, float *scores) {
+    long good = embed(embedding, b->tokens, tokens, positions, at, x);
+    if (good < b->tokens) return good;
+    run_stack(count, blocks, b, own, source, last, x, x);
+    apply(vocabulary, b->tokens, x, vocabulary->inputs, scores);
+    return good;
 }

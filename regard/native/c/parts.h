@@ -47,6 +47,17 @@ typedef struct {
     long heads, row_stride, head_stride, key_stride;
 } Kept;
 
+/* What tokens are before the first block. */
+typedef struct {
+    long dim, vocabulary;
+    const void *table;   /* lines of numbers or, if there are scales, of levels */
+    const float *scales; /* of a level, for each token, or NULL */
+    float by;            /* what numbers are multiplied by */
+    const Norm *norm;    /* or NULL */
+} Embedding;
+
+PUBLIC long embed(const Embedding *embedding, long count, const long *tokens, const float *positions, const long *at,
+                  float *found);
 PUBLIC void apply(const Matrix *matrix, long rows, const float *x, long stride, float *to);
 PUBLIC void add_and_normalise(long rows, long dim, const float *x, const float *said, const Norm *norm, float *to);
 PUBLIC void gate(long rows, long dim, const float *x, int activation, float *to);

@@ -46,20 +46,19 @@ PUBLIC void gate(long rows, long dim, const float *x, int activation, float *to)
         }
 }
 
-/* The vectors of tokens: lines of a table of numbers or, if there are `scales`, of levels, times `by`, and what is said of
-   their positions, if anything is; then the norm, if there is one. Returns how many of them are in the table, up to the
-   first that is not. */
-PUBLIC long embed(long count, long dim, long vocabulary, const long *tokens, const void *table, const float *scales,
-                  float by, const float *positions, const long *at, const Norm *norm, float *found) {
+/* The vectors of tokens: lines of the table, and what is said of their positions, if anything is; then the norm, if there is
+   one. Returns how many of them are in the table, up to the first that is not. */
+PUBLIC long embed(const Embedding *e, long count, const long *tokens, const float *positions, const long *at, float *found) {
     float *to = found;
-    for (long n = 0; n < count; n++, to += dim) {
-        if (tokens[n] < 0 || tokens[n] >= vocabulary) return n;
-        const int8_t *levels = (const int8_t *)table + tokens[n] * dim;
-        const float *line = (const float *)table + tokens[n] * dim, *position = positions ? positions + at[n] * dim : NULL;
-        float level = scales ? scales[tokens[n]] : 0;
-        for (long d = 0; d < dim; d++) to[d] = (scales ? (float)levels[d] * level : line[d]) * by;
-        for (long d = 0; position && d < dim; d++) to[d] += position[d];
+    for (long n = 0; n < count; n++, to += e->dim) {
+        if (tokens[n] < 0 || tokens[n] >= e->vocabulary) return n;
+        const int8_t *levels = (const int8_t *)e->table + tokens[n] * e->dim;
+        const float *line = (const float *)e->table + tokens[n] * e->dim;
+        const float *position = positions ? positions + at[n] * e->dim : NULL;
+        float level = e->scales ? e->scales[tokens[n]] : 0;
+        for (long d = 0; d < e->dim; d++) to[d] = (e->scales ? (float)levels[d] * level : line[d]) * e->by;
+        for (long d = 0; position && d < e->dim; d++) to[d] += position[d];
     }
-    if (norm) add_and_normalise(count, dim, found, NULL, norm, found);
+    if (e->norm) add_and_normalise(count, e->dim, found, NULL, e->norm, found);
     return count;
 }

@@ -1,5 +1,6 @@
 """Keys and values as the compiled parts keep them, against the plain ones."""
 
+import math
 import random
 from pathlib import Path
 
@@ -222,11 +223,26 @@ def test_rows_of_a_cache_in_other_numbers_are_added():
 def test_places_that_are_not_filled_take_no_memory():
     """One row of a hundred is long; the others do not pay for it."""
     before = held()
-    found = pages.zeros((100, 4, 4096, 32), torch.float32, pages.PAGES)
+    found = pages.sparse((100, 4, 4096, 32), torch.float32, pages.PAGES)
     found[:, :, :8] = 1
     found[0] = 1
     assert held() - before < 20e6 < found.nbytes
-    assert not found[1, :, 8:].any()
+
+
+def test_behind_short_rows_torch_finds_numbers():
+    """Nobody clears the memory of a cache, and 0 times what is no number is none."""
+    found = CompiledKept()
+    key, value = torch.randn(2, 6, HEADS, DIM)
+    found.append(key, value, Rows.of([1, 3, 2]))
+    for kept_now, new in ((found.key, key), (found.value, value)):
+        for line, (length, begin) in enumerate([(1, 0), (3, 1), (2, 4)]):
+            kept_now[line, :, length:] = math.nan
+            assert torch.equal(kept_now[line, :, :length].transpose(0, 1), new[begin : begin + length])
+    keys, values, filled = found.view(slice(0, 3))
+    assert filled == 3
+    for part in (keys, values):
+        assert part.isfinite().all()
+        assert not part[0, :, 1:].any()
 
 
 def test_a_cache_that_grows_takes_memory_as_far_as_rows_are_filled():
