@@ -1,5 +1,5 @@
 """The same network made fast for inference on a CPU. Read it in this order: matrix, int8, parts, compiled; attention,
-kept, block, stack, embedding; network; then quality, and for shortlists shortlist and listed."""
+kept, block, stack, embedding, writer; network; then quality, and for shortlists shortlist and listed."""
 
 from regard.lazy import attach
 

@@ -101,12 +101,12 @@ def run(
     """Pass the tokens of a batch through some blocks, all of which know what is asked, and the norm behind them."""
     given = whole(x)
     found = torch.empty_like(given)
-    asked = Asked(blocks, looking, source, filled, last)
-    library().run_stack(*asked.told, given.data_ptr(), found.data_ptr())
+    told = Told(blocks, looking, source, filled, last)
+    library().run_stack(*told.all, given.data_ptr(), found.data_ptr())
     return found
 
 
-class Asked:
+class Told:
     """What C is told of a batch that is passed through some blocks. Hold it as long as C works with it."""
 
     def __init__(
@@ -123,7 +123,7 @@ class Asked:
         at = (structures.POINTER * len(blocks))(*(block.address for block in blocks))
         parts = (at, batch, filled.own or none, filled.source or none)
         norm = None if last is None else ctypes.addressof(last)
-        self.told = (len(blocks), *map(ctypes.addressof, parts), norm)
+        self.all = (len(blocks), *map(ctypes.addressof, parts), norm)
         self.held = parts, lengths, looking
 
 

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from regard.engine.compiled import CompiledNorm, norm_of
 from regard.engine.listeners import Listeners
 from regard.engine.parts import RoundedTokens
-from regard.native import kernels
+from regard.native import kernels, structures
 from regard.transformer.embedding import Embedding, Given, Tokens
 from regard.transformer.position import KNOWN, Learned, Sinusoidal
 from regard.transformer.rows import Rows
@@ -20,27 +20,37 @@ class CompiledEmbedding(Embedding):
 
     def __init__(self, plain: Embedding) -> None:
         self.__dict__.update(plain.__dict__)  # its parts are those of the plain one: none is made anew
-        table: nn.Module = self.tokens
-        levels, scale = (table.levels, table.scale) if isinstance(table, RoundedTokens) else (table.weight, None)
-        assert isinstance(levels, Tensor)
-        self.structure = kernels.embedding_of(levels, scale, self.scale, norm_of(self.norm))
         self.listeners = Listeners(part for part in plain.modules() if part is not plain)
 
     def forward(
         self, tokens: Given, rows: Rows, segments: Int[Tensor, " tokens"] | None = None
     ) -> Float[Tensor, "tokens model"]:
         """The vectors of these tokens."""
-        if not isinstance(tokens, Tensor) or tokens.device.type != "cpu" or rows.end > self.most:
+        if not isinstance(tokens, Tensor) or not tokens.is_cpu or segments is not None or self.listeners:
             return super().forward(tokens, rows, segments)
-        if segments is not None or self.listeners:
+        structure = self.structure() if self.knows(rows) else None
+        if structure is None:
             return super().forward(tokens, rows, segments)
-        x = kernels.embed(self.structure, tokens, self.vectors(rows), rows.positions)
+        x = kernels.embed(structure, tokens, self.vectors(rows), rows.positions)
         return x if self.projection is None else self.projection(x)
 
-    @property
-    def most(self) -> int:
-        """How many positions there are tables for."""
-        return self.position.length if isinstance(self.position, Learned) else KNOWN
+    def knows(self, rows: Rows) -> bool:
+        """Whether there are tables for all positions of these rows."""
+        match self.position:
+            case Learned():
+                return rows.end <= self.position.length
+            case Sinusoidal():
+                return rows.end <= KNOWN
+            case None:
+                return True
+
+    def structure(self) -> structures.Embedding | None:
+        """The embedding as C has it, if C knows its numbers. Made anew each time: tables may be replaced."""
+        table: nn.Module = self.tokens
+        levels, scale = (table.levels, table.scale) if isinstance(table, RoundedTokens) else (table.weight, None)
+        assert isinstance(levels, Tensor)
+        known = levels.dtype is (torch.float32 if scale is None else torch.int8) and levels.is_contiguous()
+        return kernels.embedding_of(levels, scale, self.scale, norm_of(self.norm)) if known else None
 
     def vectors(self, rows: Rows) -> Float[Tensor, "positions dim"] | None:
         """What is added at each position."""

@@ -64,9 +64,10 @@ class CompiledKept(Kept):
         it has to be numbers.
         """
         keys, values, filled = super().view(rows)
-        for row, length in enumerate(self.lengths[rows]):
-            if length < filled:
-                keys[row, :, length:], values[row, :, length:] = 0, 0
+        with torch.inference_mode():  # where they may have been made
+            for row, length in enumerate(self.lengths[rows]):
+                if length < filled:
+                    keys[row, :, length:], values[row, :, length:] = 0, 0
         return keys, values, filled
 
     def pages(self, length: int) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from torch import nn
+from torch.nn.modules import module
 from torch.utils.hooks import RemovableHandle
 
 
@@ -20,7 +21,9 @@ class Listeners:
         self.none_before = -1
 
     def __bool__(self) -> bool:
-        """Look for hooks."""
+        """Look for hooks: of these parts, or of all."""
+        if module._global_forward_hooks or module._global_forward_pre_hooks:
+            return True
         newest = RemovableHandle.next_id
         if newest == self.none_before:
             return False

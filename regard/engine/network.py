@@ -17,7 +17,7 @@ from regard.engine.embedding import compiled_embedding
 from regard.engine.matrix import Precision, matrix_of
 from regard.engine.parts import CrossProjection, SelfProjection, quicker
 from regard.engine.stack import compiled_stack
-from regard.engine.writer import writer
+from regard.engine.writer import compiled_writer
 from regard.native.library import available
 from regard.native.memory import keep_freed
 from regard.transformer.attention import MultiHeadAttention, Projection
@@ -50,7 +50,7 @@ def prepare(
     keep_freed()
     prepared = _sharing(network).eval()
     _replace(prepared, precision, done)
-    quick: AnyNetwork = writer(prepared)  # type: ignore[assignment] # of the same kind
+    quick: AnyNetwork = compiled_writer(prepared)  # type: ignore[assignment] # of the same kind
     return quick
 
 

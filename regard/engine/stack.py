@@ -7,7 +7,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from regard.engine.attention import KNOWN_MASKS
-from regard.engine.block import Asked, CompiledBlock, Filled, run
+from regard.engine.block import CompiledBlock, Filled, Told, run
 from regard.engine.compiled import CompiledNorm, norm_of
 from regard.engine.kept import CompiledCache
 from regard.engine.listeners import Listeners
@@ -54,9 +54,9 @@ class CompiledStack(Stack):
         looking = self.looking(rows, mask, torch.float32, kept=cache is not None)
         return looking if type(looking.mask) in KNOWN_MASKS else None
 
-    def asked(self, looking: Looking, source: Source | None, cache: CompiledCache) -> Asked:
+    def told(self, looking: Looking, source: Source | None, cache: CompiledCache) -> Told:
         """What C is told of a batch, once there is room for it in the cache."""
-        return Asked(self.layers, looking, source, self._filled(looking.rows, source, cache), self.last)
+        return Told(self.layers, looking, source, self._filled(looking.rows, source, cache), self.last)
 
     def new_cache(self) -> CompiledCache:
         """An empty cache."""

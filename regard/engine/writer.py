@@ -2,6 +2,7 @@
 
 After every pass through the weights of a network the caches of a CPU hold nothing else: whatever Python does between
 two calls takes ten times as long as it does by itself. So a step of writing is one call, from tokens to scores.
+(Networks with a shortlist, whose scores are another matter for every text, call their parts one by one.)
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from regard.engine.stack import CompiledStack
 from regard.native.kernels import check_tokens, floats
 from regard.native.library import library
 from regard.native.pages import again
+from regard.native.structures import pointer
 from regard.transformer.attention import Source
 from regard.transformer.cache import Cache, Memory
 from regard.transformer.door import AnyMask, TargetIds, TargetMask, TokenIds
@@ -34,42 +36,45 @@ class Step:
 
     def __init__(self, embedding: CompiledEmbedding, decoder: CompiledStack, head: QuickLanguageModel) -> None:
         self.embedding, self.decoder, self.head = embedding, decoder, head
-        matrix = head.get_submodule("matrix")
-        assert isinstance(matrix, InPanels)
-        self.matrix = matrix.matrix
         self.listeners = Listeners(module for part in (embedding, decoder, head) for module in part.modules())
+
+    def of(self, *parts: nn.Module | None) -> bool:
+        """Whether these are its parts: somebody may have put others in their places."""
+        return all(mine is part for mine, part in zip((self.embedding, self.decoder, self.head), parts, strict=True))
 
     def __call__(
         self, tokens: Tensor, rows: Rows | None, source: Source | None, cache: Cache | Memory | None
     ) -> Output | None:
-        """What the network returns; nothing, if something is asked that one call does not know."""
-        if not isinstance(cache, CompiledCache) or rows is None or tokens.shape != (rows.batch,) or self.listeners:
+        """What the network returns; nothing, if something is wrong, or is asked that one call does not know."""
+        if not isinstance(cache, CompiledCache) or rows is None or self.listeners:
             return None
-        starts = cache.lengths
-        if len(starts) != rows.batch or rows.tokens != rows.batch or tokens.dtype is not torch.long:
+        batch, starts = rows.batch, cache.lengths
+        if tokens.shape != (batch,) or rows.tokens != batch or rows.longest != 1 or len(starts) != batch:
             return None
-        if source is not None and source.rows.batch * source.copies != rows.batch:
+        if source is not None and source.rows.batch * source.copies != batch:
             return None
         now = Rows(rows.lengths, starts, tokens.device)
-        looking = self.decoder.knows(now, None, source, cache)
-        if looking is None or now.end > self.embedding.most or not tokens.is_cpu:
+        looking, matrix = self.decoder.knows(now, None, source, cache), self.head.get_submodule("matrix")
+        if looking is None or not self.embedding.knows(now) or not isinstance(matrix, InPanels):
             return None
-        tokens, positions, at = tokens.contiguous(), self.embedding.vectors(now), array("l", starts)
-        asked = self.decoder.asked(looking, source, cache)
-        hidden, scores = floats(rows.batch, self.matrix.inputs), again.room(rows.batch, self.matrix.outputs)
+        embedding = self.embedding.structure()
+        if embedding is None or not tokens.is_cpu or tokens.dtype is not torch.long:
+            return None
+        hidden, scores = floats(batch, matrix.inputs), again.room(batch, matrix.outputs)
+        tokens, at, positions = tokens.contiguous(), array("l", starts), self.embedding.vectors(now)
+        told = self.decoder.told(looking, source, cache)
         good = library().read_next(
-            ctypes.addressof(self.embedding.structure), tokens.data_ptr(),
-            None if positions is None else positions.data_ptr(), at.buffer_info()[0], *asked.told,
-            ctypes.addressof(self.matrix), hidden.data_ptr(), scores.data_ptr(),
+            ctypes.addressof(embedding), tokens.data_ptr(), pointer(positions), at.buffer_info()[0], *told.all,
+            ctypes.addressof(matrix.matrix), hidden.data_ptr(), scores.data_ptr(),
         )  # fmt: skip
-        if good < rows.batch:  # nothing was read
+        if good < batch:  # nothing was read
             for kept in cache.own:
                 kept.lengths = starts
-        check_tokens(tokens, good, self.embedding.structure)
+        check_tokens(tokens, good, embedding)
         return Output(hidden, scores, None, cache, source)
 
 
-class QuickDecoderOnly(DecoderOnly):
+class CompiledDecoderOnly(DecoderOnly):
     """The same network, made of the same parts."""
 
     def __init__(self, plain: DecoderOnly, step: Step) -> None:
@@ -88,14 +93,14 @@ class QuickDecoderOnly(DecoderOnly):
         scored: Scored = Scored.ALL,
     ) -> Output:
         """Read the tokens, each seeing those before it."""
-        if mask is None and segments is None and self.head is self.step.head:
+        if mask is None and segments is None and self.step.of(self.embedding, self.decoder, self.head):
             output = self.step(tokens, rows, source, cache)
             if output is not None:
                 return output
         return super().forward(tokens, mask, cache, segments=segments, rows=rows, source=source, scored=scored)
 
 
-class QuickEncoderDecoder(EncoderDecoder):
+class CompiledEncoderDecoder(EncoderDecoder):
     """The same network, made of the same parts."""
 
     def __init__(self, plain: EncoderDecoder, step: Step) -> None:
@@ -115,7 +120,8 @@ class QuickEncoderDecoder(EncoderDecoder):
         scored: Scored = Scored.ALL,
     ) -> Output:
         """Read the source (or what `encode` made of it) and the target so far."""
-        if isinstance(source, Source) and target_mask is None and self.head is self.step.head:
+        ours = self.step.of(self.target, self.decoder, self.head)
+        if ours and isinstance(source, Source) and target_mask is None:
             output = self.step(target, target_rows, source, cache)
             if output is not None:
                 return output
@@ -124,21 +130,20 @@ class QuickEncoderDecoder(EncoderDecoder):
         )
 
 
-def writer(network: nn.Module) -> nn.Module:
-    """The network, taking its steps in one call, if all its parts are compiled."""
-    match network:
-        case DecoderOnly() if (step := _step(network.embedding, network.decoder, network.head)) is not None:
-            return QuickDecoderOnly(network, step)
-        case EncoderDecoder() if (step := _step(network.target, network.decoder, network.head)) is not None:
-            return QuickEncoderDecoder(network, step)
-        case _:
-            return network
+def compiled_writer(network: nn.Module) -> nn.Module:
+    """The network, taking its steps in one call, if it is one that writes and all its parts are compiled."""
+    if type(network) is DecoderOnly:
+        step = _step(network.embedding, network.decoder, network.head)
+        return network if step is None else CompiledDecoderOnly(network, step)
+    if type(network) is EncoderDecoder:
+        step = _step(network.target, network.decoder, network.head)
+        return network if step is None else CompiledEncoderDecoder(network, step)
+    return network
 
 
 def _step(embedding: nn.Module, decoder: nn.Module, head: nn.Module | None) -> Step | None:
     if not isinstance(embedding, CompiledEmbedding) or embedding.projection is not None:
         return None
-    if not isinstance(decoder, CompiledStack) or not isinstance(head, QuickLanguageModel):
+    if not isinstance(decoder, CompiledStack) or not isinstance(head, QuickLanguageModel) or head.transform is not None:
         return None
-    known = head.transform is None and isinstance(head.get_submodule("matrix"), InPanels)
-    return Step(embedding, decoder, head) if known else None
+    return Step(embedding, decoder, head)

@@ -27,22 +27,25 @@ CHUNK = 64
 
 def whole(logits: Logits) -> Each:
     """log Σ exp: what log-probabilities are less than logits. Stops if it is no number."""
-    return whole_and_peaks(logits)[0]
+    return _whole(logits, None)
 
 
 def whole_and_peaks(logits: Logits) -> tuple[Each, Peaks | None]:
     """The same, and what the compiled parts saw on the way, which makes it easy to find the best: as long as scores are
     what they are, or less."""
-    peaks = None
+    peaks = kernels.no_peaks(*logits.shape) if _compiled(logits) else None
+    return _whole(logits, peaks), peaks
+
+
+def _whole(logits: Logits, peaks: Peaks | None) -> Each:
     if _compiled(logits):
-        peaks = kernels.no_peaks(*logits.shape)
         found, good = kernels.log_sum(logits, peaks)
     else:
         found = logits.logsumexp(dim=1, keepdim=True)
         good = math.isfinite(found.sum().item())  # one that is none makes the sum none
     if not good:
         raise ValueError("the network gives no numbers (NaN): its weights are damaged, or overflow their type")
-    return found, peaks
+    return found
 
 
 def best(

@@ -94,5 +94,5 @@ def hypothesis(row: Row, stopped: Stopped, score: float) -> Hypothesis:
         score=score,
         token_scores=tuple(row.scores),
         stopped=stopped,
-        attention=row.seen[: row.length] or None,
+        attention=row.seen[: row.length] if row.seen else None,
     )

@@ -26,8 +26,8 @@ class Row:
         self._tokens, self._scores = array("q", tokens), array("d")
         self.given = given
         """How many of the tokens were given: a prompt, or the token that starts a target and a prefix."""
-        self.last: int = self._tokens[-1]
-        """The last of all tokens."""
+        self.last: int = self._tokens[-1] if self._tokens else -1
+        """The last of all tokens; -1, if there is none."""
         self.length = len(self._tokens) - given
         """How many tokens are written."""
         self.limit = limit

@@ -22,8 +22,9 @@ Rule = Callable[[Logits, Sequence[Row]], Logits]
 
 
 class Forbidding:
-    """A rule that forbids some tokens and leaves the scores of all others as they are, and that finds the same ones in
-    logits and in log-probabilities: what it leaves may be looked at without keeping what there was before."""
+    """A rule that forbids some tokens, in place, and leaves the scores of all others as they are, and that finds the
+    same ones in logits and in log-probabilities: what it leaves may be looked at without keeping what there was before,
+    and no score is larger than it was."""
 
 
 def only_forbid(rules: Sequence[Rule]) -> bool:

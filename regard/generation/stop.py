@@ -95,8 +95,8 @@ def first(conditions: Sequence[Stop]) -> Stop:
         return None
 
     match conditions:
-        case [End(tokens), limit] if limit is at_limit:
-            return _end_or_limit(frozenset(tokens))
+        case [End() as end, limit] if type(end) is End and limit is at_limit:
+            return _end_or_limit(frozenset(end.tokens))
         case _:
             return stop
 

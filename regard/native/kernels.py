@@ -279,7 +279,8 @@ def _blocks(size: int) -> int:
 
 
 def log_sum(scores: Float[Tensor, "rows size"], peaks: Peaks | None = None) -> tuple[Float[Tensor, "rows 1"], bool]:
-    """log Σ e^score of each row; whether all of them are numbers. The largest score of each block is put to `peaks`."""
+    """log Σ e^score of each row; whether all of them are numbers. If they are, `peaks` has the largest score of each
+    block then."""
     scores = whole(scores)
     found = floats(scores.shape[0], 1)
     good = library().log_sum(*scores.shape, scores.data_ptr(), found.data_ptr(), pointer(peaks))

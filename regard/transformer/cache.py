@@ -153,11 +153,13 @@ class Kept:
 
     def _put_behind(self, other: Kept) -> None:
         """Copy the rows of another cache to the lines behind these, where there is room for them."""
-        here, both, longest = len(self.lengths), len(self.lengths) + len(other.lengths), other.longest
-        for mine, others in ((self.key, other.key), (self.value, other.value)):
-            assert mine is not None
-            assert others is not None
-            mine[here:both, :, :longest] = others[: both - here, :, :longest]
+        assert self.key is not None
+        assert self.value is not None
+        here, count = len(self.lengths), len(other.lengths)
+        if not count:
+            return
+        keys, values, filled = other.view(slice(0, count))
+        self.key[here : here + count, :, :filled], self.value[here : here + count, :, :filled] = keys, values
 
     def take(self, rows: Sequence[int], into: Kept | None = None) -> Kept:
         """A copy of these rows alone, in a new cache or in an empty one."""

@@ -43,7 +43,7 @@ typedef struct {
 #define STRIPS 256
 #define STRIP 8 /* panels, at least */
 typedef struct {
-    char taken[STRIPS];
+    _Alignas(64) char taken[STRIPS]; /* apart from what the threads only read */
 } Taken;
 
 /* Multiply the parts of a product that fall to this thread: some of its tiles of rows or, where they are few, strips of
@@ -61,7 +61,8 @@ INLINE void multiply_parts(Taken *all, long tiles, long columns, long panel, con
     long own = mine.end - mine.begin;
     for (long turn = 0; turn < own + strips; turn++) {
         long strip = turn < own ? mine.begin + turn : own + strips - 1 - turn;
-        if (!__atomic_exchange_n(&all->taken[strip], 1, __ATOMIC_RELAXED))
+        char *taken = all->taken + strip; /* looked at first: to write to it is dear where threads are many */
+        if (!__atomic_load_n(taken, __ATOMIC_RELAXED) && !__atomic_exchange_n(taken, 1, __ATOMIC_RELAXED))
             multiply_part(product, (Part){{0, tiles}, share(columns, panel, (int)strip, (int)strips)});
     }
 }

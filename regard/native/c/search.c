@@ -19,8 +19,9 @@ INLINE float largest_from(const float *s, long count) {
     return top;
 }
 
-/* log Σ e^score of each row and, if `peaks` are asked for, the largest score of each of its blocks. Stretch by stretch, each added up by the largest
-   score so far. What is no number is not larger than any, and makes the sum none. Returns how many of them are numbers. */
+/* log Σ e^score of each row and, if `peaks` are asked for, the largest score of each of its blocks (those of a row that has
+   +∞ are not all noted). Stretch by stretch, each added up by the largest score so far. What is no number is not larger
+   than any, and makes the sum none. Returns how many of them are numbers. */
 PUBLIC long log_sum(long rows, long size, const float *scores, float *to, float *peaks) {
     long good = 0;
 #pragma omp parallel for num_threads(threads_for(8.0 * rows * size)) reduction(+ : good)
@@ -50,12 +51,18 @@ PUBLIC long log_sum(long rows, long size, const float *scores, float *to, float 
     return good;
 }
 
-/* Put a score among the best so far, which are in order; of equal ones, the earlier comes first. */
-static void insert(float score, long at, long count, float *values, long *places) {
+/* Put a score among the best so far, which are in order, behind those that are equal or, if `by_place`, behind those of them
+   that stand before it. */
+INLINE void insert(const int by_place, float score, long at, long count, float *values, long *places) {
     long i = count - 1;
-    for (; i > 0 && (values[i - 1] < score || (values[i - 1] == score && places[i - 1] > at)); i--)
+    for (; i > 0 && (values[i - 1] < score || (by_place && values[i - 1] == score && places[i - 1] > at)); i--)
         values[i] = values[i - 1], places[i] = places[i - 1];
     values[i] = score, places[i] = at;
+}
+
+INLINE void look_at(const float *s, long at, long count, float *values, long *places) {
+    float last = values[count - 1];
+    if (s[at] > last || (s[at] == last && at < places[count - 1])) insert(1, s[at], at, count, values, places);
 }
 
 /* Look for the `count` best among some scores, with those that were found before. Most stretches have none. */
@@ -65,13 +72,9 @@ static void look_through(const float *s, long begin, long end, long count, float
         vec most = _mm256_max_ps(_mm256_max_ps(_mm256_loadu_ps(s + j), _mm256_loadu_ps(s + j + 8)),
                                  _mm256_max_ps(_mm256_loadu_ps(s + j + 16), _mm256_loadu_ps(s + j + 24)));
         if (!_mm256_movemask_ps(_mm256_cmp_ps(most, _mm256_set1_ps(values[count - 1]), _CMP_GE_OQ))) continue;
-        for (long i = j; i < j + 4 * WIDE; i++)
-            if (s[i] > values[count - 1] || (s[i] == values[count - 1] && i < places[count - 1]))
-                insert(s[i], i, count, values, places);
+        for (long i = j; i < j + 4 * WIDE; i++) look_at(s, i, count, values, places);
     }
-    for (; j < end; j++)
-        if (s[j] > values[count - 1] || (s[j] == values[count - 1] && j < places[count - 1]))
-            insert(s[j], j, count, values, places);
+    for (; j < end; j++) look_at(s, j, count, values, places);
 }
 
 /* The same among the scores of a row, of which it is known what those of each block are not larger than: the most promising
@@ -126,7 +129,7 @@ PUBLIC void continuations(long texts, long each, long size, const float *ruled, 
                 float total = values[i] - (less ? less[first_row + row] : 0) + before[first_row + row];
                 if (found == count && !(total > t[count - 1])) break;
                 if (found < count) t[found++] = -INFINITY;
-                insert(total, row * size + places[i], found, t, order);
+                insert(0, total, row * size + places[i], found, t, order);
             }
         }
         for (long i = 0, at = text * count; i < count; i++, at++) {

@@ -76,9 +76,11 @@ def test_what_changes_nothing_is_allowed():
 
 
 @pytest.mark.parametrize("way", [copy.deepcopy, pickle.dumps, prepare])
-def test_a_prepared_network_is_not_copied(way):
+@pytest.mark.parametrize("kind", ["bert", "rotary", "translating"])
+def test_a_prepared_network_is_not_copied(way, kind):
+    plain = bert() if kind == "bert" else made(design(kind), 0).float()
     with pytest.raises(TypeError, match="neither copied nor pickled: move, change, copy or save the network"):
-        way(prepare(bert()))
+        way(prepare(plain))
 
 
 @pytest.mark.parametrize("prepared", [False, True])

@@ -229,20 +229,36 @@ def test_places_that_are_not_filled_take_no_memory():
     assert held() - before < 20e6 < found.nbytes
 
 
+def with_garbage(key, value):
+    """A cache of rows of 1, 3 and 2 tokens, with what is no number behind them."""
+    with torch.inference_mode():
+        found = CompiledKept()
+        found.append(key, value, Rows.of([1, 3, 2]))
+        for line, length in enumerate([1, 3, 2]):
+            found.key[line, :, length:] = found.value[line, :, length:] = math.nan
+    return found
+
+
 def test_behind_short_rows_torch_finds_numbers():
-    """Nobody clears the memory of a cache, and 0 times what is no number is none."""
-    found = CompiledKept()
+    """Nobody clears the memory of a cache, and 0 times what is no number is none. Whoever looks at it need not be in
+    inference mode."""
     key, value = torch.randn(2, 6, HEADS, DIM)
-    found.append(key, value, Rows.of([1, 3, 2]))
-    for kept_now, new in ((found.key, key), (found.value, value)):
-        for line, (length, begin) in enumerate([(1, 0), (3, 1), (2, 4)]):
-            kept_now[line, :, length:] = math.nan
-            assert torch.equal(kept_now[line, :, :length].transpose(0, 1), new[begin : begin + length])
-    keys, values, filled = found.view(slice(0, 3))
+    keys, values, filled = with_garbage(key, value).view(slice(0, 3))
     assert filled == 3
-    for part in (keys, values):
-        assert part.isfinite().all()
+    for part, new in ((keys, key), (values, value)):
+        assert torch.equal(part[1].transpose(0, 1), new[1:4])
+        assert torch.equal(part[2, :, :2].transpose(0, 1), new[4:])
         assert not part[0, :, 1:].any()
+        assert not part[2, :, 2:].any()
+
+
+def test_a_plain_cache_takes_over_numbers_alone():
+    mine, other = Kept(), with_garbage(*torch.randn(2, 6, HEADS, DIM))
+    mine.append(*torch.randn(2, 4, HEADS, DIM), Rows.of([2, 2]))
+    mine.add(other)
+    assert mine.lengths == (2, 2, 1, 3, 2)
+    assert torch.equal(mine.key[3, :, :3], other.key[1, :, :3])
+    assert all(part.isfinite().all() for part in mine.view(slice(0, 5))[:2])
 
 
 def test_a_cache_that_grows_takes_memory_as_far_as_rows_are_filled():

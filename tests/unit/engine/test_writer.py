@@ -2,11 +2,12 @@
 
 import pytest
 import torch
+from torch import nn
 from unit.engine.test_network import single
 from unit.generation.networks import VOCABULARY, translates
 
 from regard.engine import Precision, prepare
-from regard.engine.writer import QuickDecoderOnly, QuickEncoderDecoder
+from regard.engine.writer import CompiledDecoderOnly, CompiledEncoderDecoder
 from regard.native.library import available
 from regard.transformer.network import DecoderOnly, EncoderDecoder
 from regard.transformer.rows import Rows
@@ -43,7 +44,7 @@ class Writing:
 @torch.inference_mode()
 def test_one_call_says_what_its_parts_say(kind, precision, monkeypatch):
     quick, parts = Writing(kind, precision), Writing(kind, precision)
-    assert isinstance(quick.network, QuickDecoderOnly | QuickEncoderDecoder)
+    assert isinstance(quick.network, CompiledDecoderOnly | CompiledEncoderDecoder)
     steps = [[8, 9], [1, 2], [5, 5]]
     expected = [parts.read(torch.tensor(tokens), call=parts.part_by_part) for tokens in steps]
     monkeypatch.setattr(quick.base, "forward", lambda *given, **named: pytest.fail("the parts were called"))
@@ -80,10 +81,58 @@ def test_who_listens_to_a_part_hears_of_it(part):
 
 
 @torch.inference_mode()
+def test_who_listens_to_all_parts_hears_of_a_step():
+    writing, heard = Writing("translating"), []
+    handle = nn.modules.module.register_module_forward_hook(lambda part, *said: heard.append(type(part).__name__))
+    writing.read(torch.tensor([8, 9]))
+    handle.remove()
+    assert {"CompiledEmbedding", "CompiledStack", "QuickLanguageModel"} <= set(heard)
+
+
+@pytest.mark.parametrize("part", ["embedding", "decoder", "head"])
+@torch.inference_mode()
+def test_parts_that_were_replaced_are_replaced(part):
+    found, expected = (Writing("learned") for _ in range(2))
+    other = prepare(single("learned", seed=1))
+    for writing in (found, expected):
+        writing.network.register_module(part, other.get_submodule(part))
+    tokens = torch.tensor([8, 9])
+    assert torch.equal(found.read(tokens).logits, expected.read(tokens, call=expected.part_by_part).logits)
+
+
+@torch.inference_mode()
+def test_a_table_that_was_replaced_is_replaced():
+    found, plain = Writing("rotary"), single("rotary")
+    new = torch.randn_like(plain.embedding.tokens.weight)
+    before = found.read(torch.tensor([8, 9])).logits
+    found.network.load_state_dict({"embedding.tokens.weight": new}, strict=False, assign=True)
+    found.cache = found.network.new_cache()
+    found.read(FIRST, BEGUN)
+    now = found.read(torch.tensor([8, 9])).logits
+    assert not torch.equal(now, before)
+    other = Writing("rotary")
+    other.network.load_state_dict({"embedding.tokens.weight": new}, strict=False, assign=True)
+    other.cache = other.network.new_cache()
+    other.read(FIRST, BEGUN, call=other.part_by_part)
+    assert torch.equal(now, other.read(torch.tensor([8, 9]), call=other.part_by_part).logits)
+
+
+def test_a_network_of_another_kind_stays_what_it_is():
+    class Mine(DecoderOnly):
+        pass
+
+    plain = single("learned")
+    plain.__class__ = Mine
+    assert type(prepare(plain)) is Mine
+
+
+@torch.inference_mode()
 def test_what_is_wrong_is_said_as_before():
     writing = Writing("translating")
     with pytest.raises(ValueError, match="the cache holds 2 rows, but the batch has 3"):
         writing.read(torch.tensor([8, 9, 1]), Rows.of([1, 1, 1]))
+    with pytest.raises(ValueError, match="each row needs at least one token"):
+        writing.read(torch.tensor([8, 9]), Rows((0, 2), (0, 0), torch.device("cpu")))
     writing = Writing("learned")
     learnt = writing.network.embedding.position.length
     while max(writing.cache.lengths) < learnt:

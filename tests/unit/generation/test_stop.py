@@ -58,6 +58,14 @@ def test_an_end_and_the_limit_are_seen_in_one_look(tokens, ends, limit):
     assert first(conditions)(one) is first([*conditions, never])(one)
 
 
+def test_an_end_of_another_kind_is_asked_itself():
+    class Never(End):
+        def __call__(self, row):
+            return None
+
+    assert first([Never([2]), at_limit])(row([2])) is None
+
+
 @pytest.mark.parametrize("search", [Greedy(), Beam(size=3)], ids=["greedy", "beam"])
 def test_results_say_why_they_ended(search):
     net, given_text = network("rotary"), [Given([4, 7, 7])]

@@ -287,6 +287,14 @@ def test_peaks_find_the_same_as_looking_everywhere(size, levels, forbidden, seed
     assert kernels.continuations(*asked, peaks) == kernels.continuations(*asked)
 
 
+def test_of_equal_totals_the_likelier_token_comes_first():
+    """Small differences are lost in a large total; they are not lost before."""
+    scores = torch.full((1, 2000), -50.0)
+    scores[0, [1500, 3, 1]] = torch.tensor([1.0, 0.75, 0.5])
+    found = kernels.continuations(scores, None, [-1e8], scores, torch.zeros(1, 1), 1, 3)
+    assert list(found[2]) == [1500, 3, 1]
+
+
 def test_the_best_of_what_is_no_number_have_places():
     scores = torch.full((2, 2000), math.nan)
     scores[1, 1500] = 1
