@@ -1,7 +1,7 @@
 """Networks that write: one more token of every row in one call.
 
 After every pass through the weights of a network the caches of a CPU hold nothing else: whatever Python does between
-two calls takes ten times as long as it does by itself. So a step of writing is one call, from tokens to scores.
+two calls takes twice as long as it does by itself, or longer. So a step of writing is one call, from tokens to scores.
 (Networks with a shortlist, whose scores are another matter for every text, call their parts one by one.)
 """
 
