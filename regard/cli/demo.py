@@ -48,8 +48,8 @@ schedule = { kind = "linear", warmup = 100 }
 evaluate_every = 375
 save_every = 375
 """
-TRAINING, HELD_OUT = 60_000, 1_000
-"""Days to learn from, and others to be examined on."""
+TRAINING, CHOOSING, EXAM = 60_000, 500, 1_000
+"""Days to learn from, others by which the best state is chosen, and others again for the examination at the end."""
 TIMES = 3
 """How often each day is written down to learn from, each time in another way."""
 EXAMPLE = "der fünfte März neunzehnhundertsiebenundachtzig"
@@ -85,7 +85,7 @@ def _train(folder: Path, steps: int | None) -> None:
     from regard.training.run import train
 
     folder.mkdir(parents=True, exist_ok=True)
-    which = dates.days(TRAINING + HELD_OUT, seed=0)
+    which = dates.days(TRAINING + CHOOSING, seed=0)
     for name, days in (("train", TIMES * which[:TRAINING]), ("valid", which[TRAINING:])):
         texts, isos = zip(*dates.pairs(days, dates.SEEN, seed=len(days)), strict=True)
         (folder / f"{name}.text").write_text("\n".join(texts) + "\n", encoding="utf-8")
@@ -97,7 +97,8 @@ def _train(folder: Path, steps: int | None) -> None:
     run = folder / "run"
     changes = {} if steps is None else {"training.steps": steps}
     train(folder / "recipe.toml", changes, folder=run, resume=(run / "recipe.toml").exists())
-    (folder / "done").touch()
+    if steps is None:
+        (folder / "done").touch()
 
 
 def _examine(model: Model) -> None:
@@ -105,7 +106,7 @@ def _examine(model: Model) -> None:
     from regard.data import dates
     from regard.tasks.translate import Wish
 
-    days = dates.days(TRAINING + HELD_OUT, seed=0)[TRAINING:]
+    days = dates.days(TRAINING + CHOOSING + EXAM, seed=0)[-EXAM:]
     for what, ways in (
         ("dates that it has never seen", dates.SEEN),
         ("ways of writing that it has never seen", dates.UNSEEN),

@@ -90,7 +90,7 @@ def main() -> None:
         leave(end.code)
     except (ValueError, OSError) as error:
         sys.stderr.write(f"error: {error}\n")
-        leave(1)
+        leave(getattr(error, "exit_code", 1))
 
 
 def leave(code: int | str | None) -> NoReturn:

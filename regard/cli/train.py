@@ -19,23 +19,15 @@ def train(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be done, and stop.")] = False,
 ) -> None:
     """Train what RECIPE describes. The best network is in the folder `best` of the run."""
-    from regard.training.recipe import RecipeError, read
-
-    try:
-        chosen = read(recipe, changes or ())
-    except RecipeError as error:
-        sys.stderr.write(f"error: {error}\n")
-        raise typer.Exit(2) from None
     if dry_run:
         from regard.tasks.train import check_best
         from regard.training.outlook import outlook
+        from regard.training.recipe import read
 
+        chosen = read(recipe, changes or ())
         check_best(chosen)
         sys.stdout.write(outlook(chosen))
         return
     from regard.tasks.train import train as run
-    from regard.training.run import default_folder
 
-    place = folder or (Path(chosen.folder) if chosen.folder else default_folder(recipe))
-    best = run(chosen, folder=place, resume=resume)
-    sys.stdout.write(f"{best}\n")
+    sys.stdout.write(f"{run(recipe, changes or (), folder=folder, resume=resume)}\n")

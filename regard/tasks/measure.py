@@ -8,21 +8,30 @@ from itertools import islice
 from typing import Any
 
 import numpy as np
+import torch
+from torch import Tensor
 
 from regard.data.batches import Batch, Batches
-from regard.data.encoders.base import ORIGIN
-from regard.data.example import Labelled, Pair, Question, Tagged
+from regard.data.encoders.base import IGNORED, ORIGIN
+from regard.data.example import Labelled, Pair, Plain, Question, Tagged
 from regard.data.formats import Scheme
 from regard.data.tags import OUTSIDE, recognise
-from regard.tasks import habits, predict, scores
+from regard.tasks import generate, habits, predict, scores
+from regard.tasks.generate import Generator
 from regard.tasks.translate import Translator, Wish
+from regard.text.tokenizer import Tokenizer
+from regard.training.aim import masked
+from regard.training.objectives import options
 from regard.training.prepare import source_of
 from regard.training.run import Trained
+from regard.training.stream import moved
 
 MEASURED, SHOWN = 500, 3
 """How many texts of the validation data are translated at each evaluation, and how many examples are shown."""
 SPARE = 8
 """How many tokens more than the longest that is expected may be written."""
+GIVEN, SEEN = 16, 40
+"""How many tokens of a text are given to be continued, and how many of one with hidden words are shown."""
 
 WORDS = ("loss", "perplexity", "accuracy")
 MEASURES: Mapping[str, tuple[str, ...]] = {
@@ -74,12 +83,18 @@ def sample(trained: Trained) -> Sequence[str]:
             asked = _answers(trained, [_first(trained)], SHOWN)
             shown = [(one.question, " | ".join(answer.text for answer in one.answers)) for one, _ in asked]
             said = [text for _, text in asked]
-        case _:
-            return []
+        case "generate":
+            shown, said = _continued(trained)
+        case "fill":
+            shown, said = _filled(trained)
     return [
-        f"  {given}\n    expected {expected}\n    written  {text}"
+        f"  {_line(given)}\n    expected {_line(expected)}\n    written  {_line(text)}"
         for (given, expected), text in zip(shown, said, strict=True)
     ]
+
+
+def _line(text: str) -> str:
+    return " ↵ ".join(text.splitlines())
 
 
 # -- labels, tags, answers
@@ -139,6 +154,47 @@ def _answers(trained: Trained, batches: Batches | list[Batch], count: int | None
     classify = trained.tokenizer.special.classify
     said = predict.answers(trained.network, batches, questions, classify, trained.recipe.training.device)
     return [(question, said[number]) for number, question in enumerate(questions)]
+
+
+# -- texts
+
+
+def _continued(trained: Trained) -> tuple[list[tuple[str, str]], list[str]]:
+    """How the first texts begin and go on, and how the network goes on."""
+    tokenizer = trained.tokenizer
+    texts: list[Plain] = _read(trained, SHOWN)
+    shown = []
+    for ids in tokenizer.ids_of([text.text[: 64 * GIVEN] for text in texts], special_tokens=False):
+        given = min(GIVEN, len(ids) // 2)
+        shown.append((tokenizer.decode(ids[:given]), tokenizer.decode(ids[given : given + GIVEN])))
+    generator = Generator(trained.network, tokenizer, habits.read(None, tokenizer), generate.Wish(limit=GIVEN))
+    return shown, [written.text for written in generator.generate(given for given, _ in shown)]
+
+
+def _filled(trained: Trained) -> tuple[list[tuple[str, str]], list[str]]:
+    """The first rows with some of their words hidden, these words, and what the network guesses."""
+    design, tokenizer = trained.recipe.objective, trained.tokenizer
+    assert isinstance(design, options.Masked)
+    valid = _valid(trained)
+    rows = moved(valid.of(np.arange(min(SHOWN, len(valid.corpus)))), torch.device(trained.recipe.training.device))
+    objective = masked(design, tokenizer)
+    around = {*objective.special} - {objective.mask}
+    torch.manual_seed(0)  # the same words each time
+    asked = objective.ask(rows)
+    guessed = asked.call(trained.network, asked.batch).logits.argmax(dim=-1)
+    shown, said, begin = [], [], 0
+    for length in rows["tokens"].rows.lengths:
+        seen = slice(begin, begin + min(length, SEEN))
+        hidden = asked.labels[seen] != IGNORED
+        given = [token for token in asked.batch["tokens"].tokens[seen].tolist() if token not in around]
+        shown.append((tokenizer.decode(given, keep_special=True), _listed(tokenizer, asked.labels[seen][hidden])))
+        said.append(_listed(tokenizer, guessed[seen][hidden]))
+        begin += length
+    return shown, said
+
+
+def _listed(tokenizer: Tokenizer, tokens: Tensor) -> str:
+    return "  ".join(tokenizer.decode([token]) for token in tokens.tolist())
 
 
 # -- translations

@@ -13,6 +13,7 @@ from regard.data.doctor.finding import Finding, Severity
 from regard.data.doctor.reading import Split
 from regard.tasks.measure import MEASURES, measure, sample
 from regard.training import run
+from regard.training.beforehand import check
 from regard.training.prepare import source_of
 from regard.training.recipe import Recipe, RecipeError, read
 
@@ -34,6 +35,7 @@ def train(
     """
     chosen = recipe if isinstance(recipe, Recipe) else read(recipe, changes)
     check_best(chosen)
+    check(chosen)
     if not resume:
         examine(chosen)
     place = folder or chosen.folder or run.default_folder(recipe)

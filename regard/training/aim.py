@@ -109,7 +109,7 @@ def _check_teacher(folder: str, tokenizer: Tokenizer, labels: Sequence[str]) -> 
         raise ValueError(f"the teacher in {folder} has another tokenizer: give [tokenizer] load = {folder!r}")
 
 
-def _labelling(design: options.AnyOptions, tokenizer: Tokenizer, start: int) -> Labelling:
+def _labelling(design: options.Asking, tokenizer: Tokenizer, start: int) -> Labelling:
     match design:
         case options.Translate(smoothing=smoothing):
             if tokenizer.target.special.end is None and tokenizer.target.special.separator is None:
@@ -118,16 +118,15 @@ def _labelling(design: options.AnyOptions, tokenizer: Tokenizer, start: int) -> 
         case options.Causal(smoothing=smoothing):
             return Causal(smoothing=smoothing)
         case options.Masked():
-            return _masked(design, tokenizer)
+            return masked(design, tokenizer)
         case options.Classify(smoothing=smoothing):
             return Classify(smoothing=smoothing)
         case options.Tag(smoothing=smoothing):
             return Tag(smoothing=smoothing)
-        case options.Span():
-            raise TypeError("spans are no labels")
 
 
-def _masked(design: options.Masked, tokenizer: Tokenizer) -> Masked:
+def masked(design: options.Masked, tokenizer: Tokenizer) -> Masked:
+    """Hidden words, of the kind that a tokenizer has."""
     special = tokenizer.special
     if special.mask is None:
         raise ValueError("the tokenizer has no mask token: train one with kind = 'wordpiece', or load another")

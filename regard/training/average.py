@@ -11,20 +11,23 @@ from torch import Tensor
 
 from regard.training.state import TENSORS
 
-PREFIX = "parameter/"
+PARAMETER, AVERAGE = "parameter/", "ema/"
 
 
 def mean(places: Sequence[Path]) -> dict[str, Tensor]:
-    """The mean of the parameters of these states, by name. Added up in float64, one state at a time."""
+    """The mean of the parameters of these states, by name. Added up in float64, one state at a time.
+
+    Where a state has moving averages of parameters, these are meant: the network was measured, and is used, with them.
+    """
     if not places:
         raise ValueError("there is no state to make a mean of")
     total: dict[str, Tensor] = {}
     types: dict[str, torch.dtype] = {}
     for place in places:
         with safe_open(place / TENSORS, framework="pt") as file:
-            for key in file.keys():  # noqa: SIM118 - it is no dictionary
-                if key.startswith(PREFIX):
-                    value, name = file.get_tensor(key), key.removeprefix(PREFIX)
-                    types[name] = value.dtype
-                    total[name] = value.double() if name not in total else total[name].add_(value)
+            keys = sorted(file.keys())
+            for name in [key.removeprefix(PARAMETER) for key in keys if key.startswith(PARAMETER)]:
+                value = file.get_tensor(AVERAGE + name if AVERAGE + name in keys else PARAMETER + name)
+                types[name] = value.dtype
+                total[name] = value.double() if name not in total else total[name].add_(value)
     return {name: (value / len(places)).to(types[name]) for name, value in total.items()}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -95,7 +96,10 @@ def design_of(recipe: Recipe, known: Known) -> config.Network:
             design: config.Network = _transformer(part, known)
         case Family(family=name):
             if name not in FAMILIES:
-                raise ValueError(f"network.family is {name!r}; known are transformer, {', '.join(FAMILIES)}")
+                names = ["transformer", *FAMILIES]
+                near = difflib.get_close_matches(name, names, 1)
+                hint = f"did you mean {near[0]!r}? Known" if near else "known"
+                raise ValueError(f"network.family is {name!r}; {hint} are {', '.join(names)}")
             design = _published(FAMILIES[name], part, recipe.task, known)
         case Preset(preset=name):
             design = _preset(name, recipe.task, known)

@@ -5,6 +5,7 @@ metrics.jsonl    a line for every few updates, and one for every evaluation; no 
 log.txt          what was said, and when
 checkpoints/     states that a stopped run goes on from
 best/            the best network so far: a model folder, which `regard.load` opens
+cache/           the tokenizer that the run began with, and the data as its numbers
 tensorboard/     the metrics for TensorBoard, where the recipe asks for them
 """
 
@@ -14,7 +15,8 @@ import json
 import os
 import shutil
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -35,8 +37,19 @@ class Folder:
         self.added: Callable[[Mapping[str, Any]], None] | None = None
         """Is told of each line of metrics."""
 
+    @contextmanager
+    def claimed(self) -> Iterator[None]:
+        """The folder, made where it is not there, for this process alone. Whatever ends the process gives it free."""
+        self.place.mkdir(parents=True, exist_ok=True)
+        handle = os.open(self.place, os.O_RDONLY)
+        try:
+            _lock(handle, self.place)
+            yield
+        finally:
+            os.close(handle)
+
     def open(self) -> None:
-        """Make the folder, and mend what a sudden end may have left."""
+        """Make what belongs into the folder, and mend what a sudden end may have left."""
         self.states.mkdir(parents=True, exist_ok=True)
         old = self.place / ".best.old"
         if old.exists() and not self.best.exists():
@@ -64,7 +77,10 @@ class Folder:
         self.metrics.touch()
         found = self.metrics.stat().st_size
         if found < length:
-            raise ValueError(f"{self.metrics} has {found} bytes, and had {length} when the state was written")
+            raise ValueError(
+                f"{self.metrics} has {found} bytes, and had {length} when the state was written: put it back as it "
+                "was, or begin again in another folder"
+            )
         os.truncate(self.metrics, length)
 
     def replace_best(self, write: Callable[[Path], None]) -> None:
@@ -87,14 +103,40 @@ class Folder:
             file.write(f"{time.strftime('%Y-%m-%d %H:%M:%S')}  {line}\n")
 
 
+def _lock(handle: int, place: Path) -> None:
+    try:
+        import fcntl
+    except ImportError:  # Windows
+        return
+    try:
+        with suppress(PermissionError):  # as some systems say where files are on another machine
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise ValueError(f"{place} is another process's: wait for its end, or choose another --folder") from None
+
+
 def read_metrics(place: Path) -> list[dict[str, Any]]:
     """The lines of a metrics.jsonl. The last one may be half written, by a run that goes on or was killed."""
     raw = place.read_bytes().splitlines(keepends=True)
     lines = []
     for number, line in enumerate(raw, 1):
         try:
-            lines.append(json.loads(line))
+            found = json.loads(line)
         except ValueError:
-            if number < len(raw) or line.endswith(b"\n"):
-                raise ValueError(f"{place}, line {number}: expected a JSON object, found {line[:60]!r}") from None
+            if number == len(raw) and not line.endswith(b"\n"):
+                break
+            found = None
+        if not isinstance(found, dict) or not all(map(_is_number, [found.get("step"), *_measured(found)])):
+            raise ValueError(
+                f"{place}, line {number}: expected a JSON object of numbers, one of them `step`; found {line[:60]!r}"
+            )
+        lines.append(found)
     return lines
+
+
+def _measured(line: Mapping[str, Any]) -> list[Any]:
+    return [value for name, value in line.items() if name != "mean_of"]
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)

@@ -35,7 +35,7 @@ from regard.training.state import Progress, State
 from regard.training.stopping import asked_to_stop
 from regard.training.stream import Batches, moved
 
-DATA = "data"
+REMEDY = "A smaller rate, a longer warm-up or a smaller `clip` may help; without a change it would happen again"
 Evaluate = Callable[[], Mapping[str, float]]
 """Measures the network on the validation data; it must hold `loss`, or whatever `training.best` names."""
 
@@ -55,8 +55,9 @@ class Loop:
     """Writes the network as a model folder."""
     evaluate: Evaluate | None
     reporter: Reporter
-    data: str = ""
-    """A name for exactly these batches; another one says that a run that goes on has others than it had."""
+    belongs: Mapping[str, str] = field(default_factory=dict)
+    """Names for exactly these batches (`data`), this `objective`, this `tokenizer`, and what the best network is known
+    by (`best`). Another name says that a run that goes on has another than it had."""
     progress: Progress = field(default_factory=Progress)
 
     def __post_init__(self) -> None:
@@ -148,11 +149,7 @@ class Loop:
         now.epoch, now.batch = used[-1].epoch, used[-1].step + 1
         now.loss, now.count = now.loss + total, now.count + count
         if not watch.observe(now, total / max(1, count)):
-            part = watch.largest(self.network)
-            raise watch.DivergenceError(
-                f"step {now.step}: the loss has risen to {now.smooth:.3f} from {now.lowest:.3f}; the largest gradient "
-                f"is in {part}. {self._last_good()} A smaller rate or a longer warm-up may help"
-            )
+            raise watch.DivergenceError(self._risen())
         return total / max(1, count), count, float(norm)
 
     def _look_at_the_clock(self) -> None:
@@ -185,7 +182,29 @@ class Loop:
             began = watch.where(self.network, partial(self._sum, batch))
             if not began.startswith("it does not"):
                 break
-        return f"step {self.progress.step + 1}: the loss or its gradient is not finite; {began}. {self._last_good()}"
+        step = self.progress.step + 1
+        return f"step {step}: the loss or its gradient is not finite; {began}. {self._last_good()} {REMEDY}"
+
+    def _risen(self) -> str:
+        """What to say of a loss that has left all bounds. States that were written on its way up are put aside."""
+        now, there = self.progress, state.saved(self.folder.states)
+        if self._good(list(there)):
+            state.put_aside(there[step] for step in there if step > self._good_until())
+        return (
+            f"step {now.step}: the loss has risen to {now.smooth:.3f} from {now.lowest:.3f} at step {now.lowest_step}; "
+            f"the largest gradient is in {watch.largest(self.network)}. {self._last_good()} {REMEDY}"
+        )
+
+    def _good_until(self) -> int:
+        """The last step that was surely good: the loss has never been lower, or the network never better."""
+        now = self.progress
+        if now.lowest is None:
+            return now.step  # nobody judges yet
+        return now.lowest_step if now.best is None else max(now.lowest_step, now.best_step)
+
+    def _good(self, there: list[int]) -> list[int]:
+        """The last state that is surely good: the one to go on from, should the loss be found to have risen since."""
+        return [step for step in self._planned(there) if step <= self._good_until()][-1:]
 
     # -- now and then
 
@@ -241,13 +260,19 @@ class Loop:
         tensors = {f"parameter/{name}": value for name, value in self.network.named_parameters()}
         tensors |= {f"optimizer/{name}": value for name, value in self.optimizers.state().items()}
         tensors |= {f"ema/{name}": value for name, value in self.ema.items()}
-        state.save(self.folder.states, now, tensors, {**state.machine(self.plan.device), DATA: self.data})
+        state.save(self.folder.states, now, tensors, {**state.machine(self.plan.device), **self.belongs})
         self.saved_at = now.step
         state.prune(self.folder.states, self.wanted())
 
     @torch.no_grad()
     def restore(self, found: State) -> None:
-        """Go on from a state. Where the batches are others by now, it goes on with the next time through the data."""
+        """Go on from a state. What is not as it was begins anew: the way through the data, the search for the best."""
+        changed = {name for name, value in self.belongs.items() if found.machine.get(name, value) != value}
+        if "tokenizer" in changed:
+            raise CheckpointError(
+                f"the state of step {found.progress.step} is of a network that learnt with another tokenizer, whose "
+                f"numbers mean other words. {self.folder.best} may still have it: say tokenizer.load={self.folder.best}"
+            )
         tensors = found.tensors
         for name, value in self.network.named_parameters():
             kept = tensors.get(f"parameter/{name}")
@@ -265,15 +290,20 @@ class Loop:
         self.folder.rewind(found.progress.metrics)
         self.progress = now = found.progress
         self.saved_at = now.step
-        if now.batch and found.machine.get(DATA, self.data) != self.data:
+        if now.batch and "data" in changed:
             self.reporter.say("the data or the size of the batches is not what it was: it is begun once more")
             now.epoch, now.batch = now.epoch + 1, 0
+        if changed & {"data", "objective"}:  # other losses: nothing can be said to have risen
+            now.smooth = now.lowest = None
+        if "best" in changed:
+            self.reporter.say("what the best network is known by is not what it was: it is looked for anew")
+            now.best, now.waited, now.scores = None, 0, {}
         now.finished = self._ended()
 
     def wanted(self) -> set[int]:
-        """The steps whose states are still needed: to go on from, and to make the mean of."""
+        """The steps whose states are still needed: to go on from, to fall back on, and to make the mean of."""
         there = list(state.saved(self.folder.states))
-        return {*there[-1:], *self._planned(there)[-self.plan.keep :], *self.chosen(there)}
+        return {*there[-1:], *self._planned(there)[-self.plan.keep :], *self._good(there), *self.chosen(there)}
 
     def _planned(self, there: list[int]) -> list[int]:
         """The states that any run of this recipe writes, whether or not it was stopped in between."""

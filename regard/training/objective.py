@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol, TypeGuard, runtime_checkable
+from typing import Any, ClassVar, Protocol, TypeGuard, runtime_checkable
 
 import torch
 from jaxtyping import Float, Int
@@ -100,6 +100,8 @@ def scored(head: EachToken | None, vectors: Vectors) -> Float[Tensor, "places la
 class Labelling:
     """Objectives that ask for a label at each place: a word, a tag, a class."""
 
+    says_words: ClassVar[bool] = True
+    """Whether labels are words, so that a loss means a perplexity."""
     smoothing: float = 0.0
     """How much of the truth is spread over all labels, while training."""
 

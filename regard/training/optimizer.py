@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from regard.checkpoint.files import CheckpointError
 from regard.training import muon
-from regard.training.part import Part
+from regard.training.part import ByKind, Part
 from regard.transformer.embedding import Tokens
 
 Rate = Annotated[float, Field(gt=0)]
@@ -55,7 +55,7 @@ class Muon(Part):
     """For embeddings, heads, norms and biases."""
 
 
-Optimizer = Annotated[AdamW | Adafactor | Muon, Field(discriminator="kind")]
+Optimizer = Annotated[AdamW | Adafactor | Muon, Field(discriminator="kind"), ByKind]
 
 
 @dataclass(frozen=True)

@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from regard.training import recipe
-from regard.training.build import supposed, width
-from regard.training.optimizer import Adafactor, AdamW, Muon, freeze
+from regard.training.beforehand import check, design_of
+from regard.training.build import width
+from regard.training.cross_entropy import SCORES
+from regard.training.optimizer import Adafactor, AdamW, Muon
 from regard.training.recipe import NewTokenizer, Recipe
 from regard.training.settings import Training
 from regard.transformer import config
 from regard.transformer.describe import count
-from regard.transformer.network import empty
 
 
 def outlook(chosen: Recipe) -> str:
     """The recipe with everything filled in, and as comments what would come of it."""
-    _check_files(chosen)
-    design = supposed(chosen)
-    freeze(empty(design), chosen.training.freeze)
+    check(chosen)
+    design = design_of(chosen)
     parameters = count(design)
     plan = chosen.training
     fixed, moving = memory(chosen, design)
@@ -49,7 +47,8 @@ def memory(chosen: Recipe, design: config.Network) -> tuple[int, int]:
     values = sum([_kept(stack, width(design), plan.recompute) for stack in _stacks(design)])
     vocabulary = getattr(getattr(design, "head", None), "vocabulary", 0)
     readings = 2 if getattr(chosen.objective, "agreement", 0) else 1
-    return int(fixed), int(4 * plan.tokens * readings * (values + 3 * vocabulary))
+    scores = min(3 * plan.tokens * readings * vocabulary, 3 * SCORES)  # never all of them at once
+    return int(fixed), int(4 * (plan.tokens * readings * values + scores))
 
 
 def _kept(stack: config.Stack, model_dim: int, recompute: bool) -> int:
@@ -68,10 +67,3 @@ def _stacks(design: config.Network) -> list[config.Stack]:
 def size(count: int) -> str:
     """A number of bytes as people write it."""
     return f"{count / 1e9:.1f} GB" if count >= 1e9 else f"{count / 1e6:.0f} MB"
-
-
-def _check_files(chosen: Recipe) -> None:
-    for name in ("train", "valid"):
-        for file in getattr(chosen.data, name):
-            if not Path(file).exists():
-                raise recipe.RecipeError(f"data.{name}: there is no {file}. Files are looked for beside the recipe")

@@ -112,7 +112,7 @@ def _png(panels: Sequence[Sequence[Curve]], target: Path) -> None:
     try:
         from matplotlib.figure import Figure  # type: ignore[import-not-found, unused-ignore]
     except ImportError:
-        raise ValueError(f"{target}: PNG needs matplotlib (pip install matplotlib); .svg needs nothing") from None
+        raise ValueError(f"{target}: PNG needs matplotlib (pip install 'regard[png]'); .svg needs nothing") from None
     figure = Figure(figsize=(7, 2.6 * len(panels)), layout="constrained")
     for number, curves in enumerate(panels):
         axes = figure.add_subplot(len(panels), 1, number + 1)

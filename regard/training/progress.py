@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import sys
 import time
+from collections import deque
 from collections.abc import Mapping
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from regard.training.folder import Folder
+
+RECENT = 30
+"""Speed and time left are those of so many lines, five minutes: a run that was halted soon tells them right again."""
 
 
 @runtime_checkable
@@ -30,19 +34,27 @@ class Reporter(Protocol):
         """The run is over, whatever ended it."""
 
 
+class Mark(NamedTuple):
+    """How far a run had come at a moment."""
+
+    time: float
+    step: int
+    counted: int
+
+
 class Lines:
     """Plain lines on standard error, and in the log; nothing more often than every ten seconds."""
 
     def __init__(self, folder: Folder | None, seconds: float = 10.0) -> None:
         self.folder, self.seconds = folder, seconds
         self.steps = 0
-        self.first: int | None = None
-        """The first update since the clock was started."""
+        self.marks: deque[Mark] = deque(maxlen=RECENT)
 
     def begin(self, step: int, steps: int | None) -> None:
         """Start the clock."""
-        self.steps, self.first = steps or 0, None
-        self.started = self.told = time.monotonic()
+        self.steps = steps or 0
+        self.marks.clear()
+        self.told = time.monotonic()
         self.loss = 0.0
         self.count = self.counted = 0
         self.say(f"training: step {step} of {'as many as time allows' if steps is None else steps}")
@@ -52,22 +64,28 @@ class Lines:
         self._add(step, steps, loss, count)
         if time.monotonic() - self.told >= self.seconds:
             self.say(self.line(step))
-            self.told, self.loss, self.count = time.monotonic(), 0.0, 0
+            self._mark(step)
 
     def _add(self, step: int, steps: int, loss: float, count: int) -> None:
         self.steps = steps
         self.loss, self.count, self.counted = self.loss + loss * count, self.count + count, self.counted + count
-        if self.first is None:  # the first update takes longer than others, and says nothing of them
-            self.started, self.first, self.counted = time.monotonic(), step, 0
+        if not self.marks:  # the first update takes longer than others, and says nothing of them
+            self.marks.append(Mark(time.monotonic(), step, self.counted))
+
+    def _mark(self, step: int) -> None:
+        """A line was said: begin the next one."""
+        self.told, self.loss, self.count = time.monotonic(), 0.0, 0
+        self.marks.append(Mark(self.told, step, self.counted))
 
     def line(self, step: int) -> str:
         """Where the run stands."""
         line = f"step {step}/{self.steps}  loss {self.loss / max(1, self.count):.4f}"
-        if self.first is None or step == self.first:
+        if not self.marks or step == self.marks[0].step:
             return line
-        passed = time.monotonic() - self.started
-        left = clock(passed / (step - self.first) * (self.steps - step))
-        return f"{line}  {self.counted / max(passed, 1e-9):,.0f} tokens/s  {left} left"
+        since = self.marks[0]
+        passed = max(time.monotonic() - since.time, 1e-9)
+        left = clock(passed / (step - since.step) * (self.steps - step))
+        return f"{line}  {(self.counted - since.counted) / passed:,.0f} tokens/s  {left} left"
 
     def evaluated(self, about: Mapping[str, Any], found: Mapping[str, float]) -> None:
         """What was measured, in a line."""
@@ -98,7 +116,7 @@ class Bar(Lines):
         from rich.console import Console
         from rich.progress import BarColumn, Progress, TextColumn
 
-        self.console = Console(stderr=True, highlight=False, markup=False)
+        self.console = Console(stderr=True, highlight=False, markup=False, emoji=False)
         self.bar = Progress(BarColumn(), TextColumn("{task.description}"), console=self.console, transient=True)
         self.bar.start()
         self.task = self.bar.add_task("", total=steps, completed=step)
@@ -111,7 +129,7 @@ class Bar(Lines):
         if time.monotonic() - self.told >= self.seconds:
             if self.folder is not None:
                 self.folder.say(self.line(step))
-            self.told, self.loss, self.count = time.monotonic(), 0.0, 0
+            self._mark(step)
 
     def write(self, line: str) -> None:
         """Above the bar."""

@@ -26,15 +26,18 @@ from pydantic import BeforeValidator, Discriminator, Field, Tag, ValidationError
 
 from regard.training import toml
 from regard.training.mistakes import Found, explain
-from regard.training.objectives.options import USUAL, AnyOptions, Options
-from regard.training.part import Part
-from regard.training.settings import Best, Count, Training
+from regard.training.objectives.options import KINDS, AnyOptions, Options
+from regard.training.part import Count, Flag, Part, Whole
+from regard.training.settings import Best, Training
 
 Files = Annotated[tuple[str, ...], BeforeValidator(lambda value: [value] if isinstance(value, str) else value)]
 
 
 class RecipeError(ValueError):
     """A recipe that cannot be followed: which file, which line, which key, what was found and what was expected."""
+
+    exit_code = 2
+    """The call was wrong."""
 
 
 class Data(Part):
@@ -58,7 +61,7 @@ class Data(Part):
     """Of JSON Lines: what is put between the texts where a list of texts stands for one."""
     unit: Literal["line", "paragraph", "file"] = "line"
     """Of plain text: what one document is."""
-    length: Annotated[int, Field(ge=2)] | None = None
+    length: Annotated[Whole, Field(ge=2)] | None = None
     """The longest row in tokens. Left out: what the network or the batch has room for."""
     long: Literal["cut", "refuse", "window"] | None = None
     """What becomes of longer ones; it is always said. Left out: windows for questions and tags, a cut for others."""
@@ -73,9 +76,9 @@ class NewTokenizer(Part):
     """`bpe` is byte-level: nothing is unknown to it. `wordpiece` is BERT's, `unigram` T5's."""
     size: Count = 8000
     """How many tokens, at most."""
-    lower: bool = False
+    lower: Flag = False
     """Of `wordpiece`: lower-case the text first."""
-    shared: bool = True
+    shared: Flag = True
     """Of translation: one vocabulary for source and target."""
 
 
@@ -139,7 +142,7 @@ class Recipe(Part):
 
     task: Literal["translate", "summarize", "generate", "fill", "classify", "tag", "answer"]
     """What the network is for."""
-    seed: int = 1
+    seed: Whole = 1
     """Two runs of one recipe with one seed are the same run."""
     folder: str | None = None
     """The folder of the run. Left out: `runs/` and the name of the recipe."""
@@ -156,10 +159,10 @@ class Recipe(Part):
         if not isinstance(values, dict):
             return values
         given = dict(values)
-        if given.get("task") in USUAL:
+        if given.get("task") in KINDS:
             objective = given.get("objective", {})
             if isinstance(objective, dict):
-                given["objective"] = {"kind": USUAL[given["task"]], **objective}
+                given["objective"] = {"kind": KINDS[given["task"]][0], **objective}
         network = given.get("network")
         if "tokenizer" not in given and isinstance(network, dict) and "load" in network:
             given["tokenizer"] = {"load": network["load"]}
@@ -167,9 +170,9 @@ class Recipe(Part):
 
     @model_validator(mode="after")
     def _fitting(self) -> Recipe:
-        if self.objective.kind != USUAL[self.task]:
-            usual = USUAL[self.task]
-            raise ValueError(f"objective.kind is {self.objective.kind!r}: for task {self.task!r} it is {usual!r}")
+        if self.task not in self.objective.tasks:
+            known = " or ".join(map(repr, KINDS[self.task]))
+            raise ValueError(f"objective.kind is {self.objective.kind!r}: for task {self.task!r} it is {known}")
         kind = getattr(self.tokenizer, "kind", "bpe")  # what a loaded one has merged is seen when it is there
         if getattr(self.objective, "splitting", 0) and kind != "bpe":
             raise ValueError(

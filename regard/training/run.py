@@ -17,18 +17,17 @@ from regard.checkpoint.save import save
 from regard.data.batches import Batches
 from regard.native.memory import keep_few_kernels, keep_freed
 from regard.text.tokenizer import Tokenizer
-from regard.training import average, recipe, state, tensorboard
+from regard.training import average, recipe, state, tensorboard, toml
 from regard.training.aim import objective_of, start_of
-from regard.training.build import Known, longest, network_of, supposed, width
+from regard.training.beforehand import check, check_device
+from regard.training.build import Known, longest, network_of, width
 from regard.training.folder import Folder
 from regard.training.loop import Loop, exchanged
-from regard.training.optimizer import freeze
 from regard.training.prepare import labels_in, prepare, tokenizer_of
 from regard.training.progress import Reporter, reporter
 from regard.training.recipe import Recipe, RecipeError
 from regard.training.settings import Training
 from regard.training.validation import validate
-from regard.transformer.network import empty
 
 WRITING = "generation_config.json"
 Measure = Callable[["Trained"], Mapping[str, float]]
@@ -92,21 +91,21 @@ def train(
     chosen = what if isinstance(what, Recipe) else recipe.read(what, overrides)
     place = Folder(folder or chosen.folder or default_folder(what))
     _check_empty(place, resume)
-    if not isinstance(chosen.network, recipe.Load):  # what cannot be made is told before the data is read
-        freeze(empty(supposed(chosen)), chosen.training.freeze)
-    if chosen.training.tensorboard:
-        tensorboard.writer()  # before hours of work: is it installed?
+    check(chosen)
     keep_freed()
     keep_few_kernels()
-    with _threads(chosen.training.threads):
+    with _threads(chosen.training.threads), place.claimed():
         place.open()
         talk = report or reporter(place)
-        _keep(place, chosen, talk.say)
+        for line in _changes(place, chosen):
+            talk.say(line)
         loop = assemble(chosen, place, talk, measure, sample)
         if resume:
             _go_on(loop, place, talk.say)
         else:
             place.rewind(0)
+        with replacing(place.recipe) as temporary:  # by now nothing can refuse it
+            temporary.write_text(recipe.written(chosen), encoding="utf-8")
         with tensorboard.following(place) if chosen.training.tensorboard else nullcontext():
             if not loop.progress.finished:
                 loop.run()
@@ -164,7 +163,12 @@ def assemble(
         write=trained.write,
         evaluate=evaluate if data.valid else None,
         reporter=talk,
-        data=data.train.fingerprint,
+        belongs={
+            "data": data.train.fingerprint,
+            "objective": chosen.objective.model_dump_json(),
+            "tokenizer": tokenizer.fingerprint(),
+            "best": f"{plan.best} on {data.valid.fingerprint if data.valid else 'nothing'}",
+        },
     )
 
 
@@ -178,14 +182,8 @@ def _said(chosen: Recipe, report: Report | None) -> Mapping[str, Any]:
 
 
 def possible(plan: Training, talk: Callable[[str], None]) -> Training:
-    """The plan, with bfloat16 only where the machine computes in it, and a device that is there."""
-    try:
-        device = torch.device(plan.device)
-        torch.empty(0, device=device)
-    except (RuntimeError, AssertionError) as error:
-        reason = str(error).splitlines()[0]
-        raise RecipeError(f"training.device is {plan.device!r}, which this machine does not have ({reason})") from None
-    if plan.precision == "float32" or has_bfloat16(device):
+    """The plan, with bfloat16 only where the machine computes in it."""
+    if plan.precision == "float32" or has_bfloat16(check_device(plan.device)):
         return plan
     talk("this machine does not compute in bfloat16, so float32 is used: the other would only be slower")
     return plan.model_copy(update={"precision": "float32"})
@@ -210,18 +208,21 @@ def _check_empty(place: Folder, resume: bool) -> None:
         )
 
 
-def _keep(place: Folder, chosen: Recipe, talk: Callable[[str], None]) -> None:
-    """Write the recipe; say what a run that goes on has that is not as it was."""
-    text = recipe.written(chosen)
-    if place.recipe.exists():
-        old = place.recipe.read_text(encoding="utf-8")
-        changed = sorted({*text.splitlines()} ^ {*old.splitlines()})
-        if changed:
-            talk("the recipe is not the one that this run began with, so it will not end as it would have:")
-            for line in changed:
-                talk(f"  {'now' if line in text.splitlines() else 'was'}: {line}")
-    with replacing(place.recipe) as temporary:
-        temporary.write_text(text, encoding="utf-8")
+def _changes(place: Folder, chosen: Recipe) -> Iterator[str]:
+    """What to say of a run that goes on with a recipe that is not as it was."""
+    if not place.recipe.exists():
+        return
+    try:
+        old = toml.flat(place.recipe.read_text(encoding="utf-8"))
+    except ValueError as error:
+        yield f"{place.recipe} can no longer be read, so nobody knows whether this recipe is another one ({error})"
+        return
+    new = toml.flat(recipe.written(chosen))
+    changed = [key for key in {**old, **new} if old.get(key) != new.get(key)]
+    if changed:
+        yield "the recipe is not the one that this run began with, so it will not end as it would have:"
+    for key in changed:
+        yield f"  {key}: was {old.get(key, 'not given')}, is {new.get(key, 'not given')}"
 
 
 def _go_on(loop: Loop, place: Folder, talk: Callable[[str], None]) -> None:

@@ -12,9 +12,9 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from regard.training.part import Part
+from regard.training.part import ByKind, Count, Part, Whole
 
-Steps = Annotated[int, Field(ge=0)]
+Steps = Annotated[Whole, Field(ge=0)]
 Share = Annotated[float, Field(ge=0, le=1)]
 
 
@@ -48,7 +48,7 @@ class InverseRoot(Part):
     """The full rate when the warm-up ends, then falling with the root of the step."""
 
     kind: Literal["inverse_root"] = "inverse_root"
-    warmup: Annotated[int, Field(ge=1)] = 4000
+    warmup: Count = 4000
 
 
 class Noam(Part):
@@ -58,10 +58,10 @@ class Noam(Part):
     """
 
     kind: Literal["noam"] = "noam"
-    warmup: Annotated[int, Field(ge=1)] = 4000
+    warmup: Count = 4000
 
 
-Schedule = Annotated[Constant | Linear | Cosine | InverseRoot | Noam, Field(discriminator="kind")]
+Schedule = Annotated[Constant | Linear | Cosine | InverseRoot | Noam, Field(discriminator="kind"), ByKind]
 
 
 def factor(schedule: Constant | Linear | Cosine | InverseRoot | Noam, step: int, steps: int, model_dim: int) -> float:

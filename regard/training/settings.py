@@ -8,10 +8,8 @@ from typing import Annotated, Literal
 from pydantic import Field, model_validator
 
 from regard.training.optimizer import AdamW, Optimizer
-from regard.training.part import Part
+from regard.training.part import ByKind, Count, Flag, Part
 from regard.training.schedule import InverseRoot, Schedule
-
-Count = Annotated[int, Field(ge=1)]
 
 FOREVER = 10**9
 """Updates that no run reaches: what is expected while nothing is known."""
@@ -33,7 +31,7 @@ class Best(Part):
     count: Count = 5
 
 
-Average = Annotated[Last | Best, Field(discriminator="kind")]
+Average = Annotated[Last | Best, Field(discriminator="kind"), ByKind]
 
 
 class Training(Part):
@@ -73,7 +71,7 @@ class Training(Part):
     """Parts that are not trained, by address: `["source", "encoder.blocks.0"]`."""
     layer_decay: Annotated[float, Field(gt=0, le=1)] = 1.0
     """Each layer learns so much slower than the one above it."""
-    recompute: bool = False
+    recompute: Flag = False
     """Gradient checkpointing: less memory, about a third more time."""
     precision: Literal["float32", "bfloat16"] = "float32"
     """The type of the numbers in matrix products; the parameters stay float32."""
@@ -82,13 +80,22 @@ class Training(Part):
     threads: Count | None = None
     """How many threads torch uses. Left out: as many as it chooses. Another number gives other last digits."""
 
-    tensorboard: bool = False
+    tensorboard: Flag = False
     """Write the metrics for TensorBoard too, to the folder `tensorboard` of the run. Needs `regard[tensorboard]`."""
 
     @model_validator(mode="after")
     def _ending(self) -> Training:
         if self.steps is None and self.minutes is None:
             raise ValueError("nothing says when to end: give steps = 8000 (updates of the parameters), or minutes = 60")
+        return self
+
+    @model_validator(mode="after")
+    def _averaging(self) -> Training:
+        if isinstance(self.average, Best) and self.evaluate_every % self.save_every:
+            raise ValueError(
+                "the mean of the best states needs a state at every evaluation: evaluate_every = "
+                f"{self.evaluate_every} is no multiple of save_every = {self.save_every}"
+            )
         return self
 
     def ended(self, step: int, seconds: float) -> bool:

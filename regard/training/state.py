@@ -32,7 +32,7 @@ from regard.native.library import status
 NUMBERS, TENSORS = "state.json", "state.safetensors"
 NAME = re.compile(r"step-(\d{8})")
 DAMAGED = "damaged-"
-"""What the name of a state begins with that could not be read."""
+"""What the name of a state begins with that nothing should go on from: it could not be read, or the loss had risen."""
 
 
 @dataclass(kw_only=True)
@@ -49,7 +49,8 @@ class Progress:
     """Sum and count of the losses since the last line of metrics.jsonl."""
     smooth: float | None = None
     lowest: float | None = None
-    """The smoothed loss, and the lowest it has been: what divergence is judged by."""
+    lowest_step: int = 0
+    """The smoothed loss, the lowest it has been, and when that was: what divergence is judged by."""
     best: float | None = None
     best_step: int = 0
     waited: int = 0
@@ -130,14 +131,20 @@ def last(folder: Path) -> tuple[State, list[str]] | None:
         except CheckpointError as error:
             wrong[path] = str(error)
             continue
-        for damaged in wrong:
-            remove(damaged.with_name(DAMAGED + damaged.name))
-            damaged.rename(damaged.with_name(DAMAGED + damaged.name))
+        put_aside(wrong)
         return found, list(wrong.values())
     if wrong:
         told = "; ".join(wrong.values())
         raise CheckpointError(f"{told}. No state is left to go on from: remove {folder} to begin again")
     return None
+
+
+def put_aside(places: Iterable[Path]) -> None:
+    """Give states another name, so that no run goes on from them."""
+    for place in places:
+        aside = place.with_name(DAMAGED + place.name)
+        remove(aside)
+        place.rename(aside)
 
 
 def saved(folder: Path) -> dict[int, Path]:

@@ -1,11 +1,12 @@
-"""TOML: which line a key stands on, and writing. (Reading is Python's own `tomllib`.)"""
+"""TOML: which line a key stands on, all keys side by side, and writing. (Reading is Python's own `tomllib`.)"""
 
 from __future__ import annotations
 
 import json
 import math
 import re
-from collections.abc import Mapping, Sequence
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 SECTION = re.compile(r"\s*\[+\s*([^\]\s]+)\s*\]+")
@@ -29,6 +30,19 @@ def line_of(text: str, key: Sequence[str | int]) -> int | None:
 
 def _names(dotted: str) -> tuple[str, ...]:
     return tuple(name.strip().strip("\"'") for name in dotted.split("."))
+
+
+def flat(text: str) -> dict[str, str]:
+    """All keys of a document with the tables they stand in, and their values as they are written."""
+    return dict(_flat(tomllib.loads(text), ""))
+
+
+def _flat(values: Mapping[str, Any], table: str) -> Iterator[tuple[str, str]]:
+    for key, value in values.items():
+        if isinstance(value, Mapping):
+            yield from _flat(value, f"{table}{key}.")
+        else:
+            yield f"{table}{key}", _value(value)
 
 
 def write(values: Mapping[str, Any]) -> str:

@@ -10,10 +10,8 @@ import torch
 from regard.data.batches import Batches
 from regard.training.objective import Labelling, Objective
 from regard.training.objectives.agree import Agree
-from regard.training.objectives.classify import Classify
 from regard.training.objectives.distill import Distill
 from regard.training.objectives.split import Split
-from regard.training.objectives.tag import Tag
 from regard.training.state import seed_of
 from regard.training.stream import moved
 
@@ -50,4 +48,4 @@ def _exp(value: float) -> float:
 def _says_words(objective: Objective) -> bool:
     while isinstance(objective, Split | Distill | Agree):
         objective = objective.objective
-    return isinstance(objective, Labelling) and not isinstance(objective, Classify | Tag)
+    return isinstance(objective, Labelling) and objective.says_words

@@ -28,7 +28,8 @@ def observe(progress: Progress, loss: float) -> bool:
     progress.smooth = MEMORY * old + (1 - MEMORY) * loss
     if progress.step < PATIENCE:
         return True
-    progress.lowest = progress.smooth if progress.lowest is None else min(progress.lowest, progress.smooth)
+    if progress.lowest is None or progress.smooth < progress.lowest:
+        progress.lowest, progress.lowest_step = progress.smooth, progress.step
     return progress.smooth <= 1.5 * progress.lowest + 1
 
 

@@ -1,10 +1,14 @@
 """The README's code is executed, block after block, as a reader would."""
 
+import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 import torch
+from unit.training.tiny import write_pairs
 
 from regard.checkpoint.save import save
 from regard.families.registry import FAMILIES
@@ -31,6 +35,25 @@ def test_python_blocks_run_in_order(tmp_path, monkeypatch):
     assert (tmp_path / "path/to/copy/model.safetensors").exists()
     assert names["written"] == [7, 6, 5, 4, 3]  # the ten lines did train a network that reverses
     assert names["seen"]["decoder.blocks.1.cross_attention"][0].shape == (4, 3, 5)
+
+
+def test_the_way_from_two_files_to_a_translator(tmp_path):
+    """Pasted into a shell as it stands, but for the steps: two, where a translator needs thousands."""
+    for name, count in (("train", 60), ("val", 10)):
+        write_pairs(tmp_path, name, count, seed=count)
+        (tmp_path / f"{name}.a").rename(tmp_path / f"{name}.en")
+        (tmp_path / f"{name}.b").rename(tmp_path / f"{name}.de")
+    (pasted,) = [block for block in blocks("") if "regard recipes translate" in block]
+    assert "regard train translate.toml " in pasted
+    pasted = pasted.replace("regard train translate.toml ", "regard train translate.toml training.steps=2 ")
+    command = f"""regard() {{ '{sys.executable}' -c 'from regard.cli.main import main; main()' "$@"; }}"""
+    path = {"PYTHONPATH": str(ROOT), "PATH": os.environ["PATH"], "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(
+        ["sh", "-ec", f"{command}\n{pasted}"], cwd=tmp_path, env=path, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "runs" / "translate" / "curves.svg").exists()
+    assert "is in runs/translate/best" in done.stderr
 
 
 def test_commands_that_it_names_exist():

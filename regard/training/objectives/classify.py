@@ -12,6 +12,8 @@ from regard.training.objective import Asked, Labelling, read
 class Classify(Labelling):
     """Columns `tokens` and `label`, one label for each row; and `segments` where texts come in pairs."""
 
+    says_words = False
+
     def ask(self, batch: Batch) -> Asked:
         """The label of each row."""
         return Asked(read, batch, batch["label"].tokens)

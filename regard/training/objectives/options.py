@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal, get_args
 
 from pydantic import Field, model_validator
 
-from regard.training.part import Part
+from regard.training.part import Flag, Part, Whole
 
 Smoothing = Annotated[float, Field(ge=0, lt=1)]
 
@@ -30,7 +30,7 @@ class Labels(Part):
     agreement: Annotated[float, Field(ge=0)] = 0.0
     """Read each batch twice, with other dropout, and ask for the same answers (R-Drop): how much that weighs, 0 for
     never. Twice the time, and often better where there is little data and much time; 1 to 5 are usual."""
-    agreement_from: Annotated[int, Field(ge=0)] = 0
+    agreement_from: Annotated[Whole, Field(ge=0)] = 0
     """The epoch that the agreement begins with (the first is 0). A network that knows little yet gains little by it,
     and learns twice as fast without."""
 
@@ -55,6 +55,7 @@ class Writing(Labels):
 class Translate(Writing):
     """Write the target, given the source."""
 
+    tasks: ClassVar[tuple[str, ...]] = ("translate", "summarize")
     kind: Literal["translate"] = "translate"
     smoothing: Smoothing = 0.1
     """How much of the truth is spread over all words."""
@@ -63,6 +64,7 @@ class Translate(Writing):
 class Causal(Writing):
     """Say the next token."""
 
+    tasks: ClassVar[tuple[str, ...]] = ("generate",)
     kind: Literal["causal"] = "causal"
     smoothing: Smoothing = 0.0
 
@@ -70,16 +72,18 @@ class Causal(Writing):
 class Masked(Labels):
     """Guess hidden words."""
 
+    tasks: ClassVar[tuple[str, ...]] = ("fill",)
     kind: Literal["masked"] = "masked"
     share: Annotated[float, Field(gt=0, lt=1)] = 0.15
     """How many of the tokens are to be guessed."""
-    whole_words: bool = False
+    whole_words: Flag = False
     """Hide words whole, not token by token."""
 
 
 class Classify(Labels):
     """Say the label of a text."""
 
+    tasks: ClassVar[tuple[str, ...]] = ("classify",)
     kind: Literal["classify"] = "classify"
     smoothing: Smoothing = 0.0
 
@@ -87,6 +91,7 @@ class Classify(Labels):
 class Tag(Labels):
     """Say the tag of each word."""
 
+    tasks: ClassVar[tuple[str, ...]] = ("tag",)
     kind: Literal["tag"] = "tag"
     smoothing: Smoothing = 0.0
 
@@ -94,19 +99,17 @@ class Tag(Labels):
 class Span(Part):
     """Say where the answer begins and ends."""
 
+    tasks: ClassVar[tuple[str, ...]] = ("answer",)
     kind: Literal["span"] = "span"
 
 
-AnyOptions = Translate | Causal | Masked | Classify | Tag | Span
+Asking = Translate | Causal | Masked | Classify | Tag
+"""Those that ask for a label at each place."""
+AnyOptions = Asking | Span
 Options = Annotated[AnyOptions, Field(discriminator="kind")]
 
-USUAL: dict[str, str] = {
-    "translate": "translate",
-    "summarize": "translate",
-    "generate": "causal",
-    "fill": "masked",
-    "classify": "classify",
-    "tag": "tag",
-    "answer": "span",
+KINDS: dict[str, tuple[str, ...]] = {
+    task: tuple(option.model_fields["kind"].default for option in get_args(AnyOptions) if task in option.tasks)
+    for task in dict.fromkeys(task for option in get_args(AnyOptions) for task in option.tasks)
 }
-"""The objective of each task."""
+"""The objectives that each task can be trained with, the usual one first."""

@@ -12,6 +12,8 @@ from regard.training.objective import Asked, Labelling, read
 class Tag(Labelling):
     """Columns `tokens` and `tags`: a word's tag stands at its first token, and IGNORED at the others."""
 
+    says_words = False
+
     def ask(self, batch: Batch) -> Asked:
         """The tag of each word."""
         return Asked(read, batch, batch["tags"].tokens)

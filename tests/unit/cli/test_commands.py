@@ -125,8 +125,12 @@ def test_convert_does_not_write_over_what_is_there(model, tmp_path):
 
 def test_demo_leaves_a_model_behind_and_does_not_train_twice(tmp_path, monkeypatch):
     monkeypatch.setattr(demo, "TRAINING", 600)
-    monkeypatch.setattr(demo, "HELD_OUT", 12)
-    shown = run("demo", "--folder", tmp_path / "made", "--steps", "2")
+    monkeypatch.setattr(demo, "EXAM", 12)
+    monkeypatch.setattr(demo, "RECIPE", demo.RECIPE.replace("steps = 750", "steps = 2"))
+    assert run("demo", "--folder", tmp_path / "made", "--steps", "1").exit_code == 0
+    shown = run("demo", "--folder", tmp_path / "made")
+    assert "trained before" not in shown.stderr  # one step was not all of it
+    assert "going on from step 1" in shown.stderr
     assert shown.exit_code == 0, shown.stderr
     assert shown.stdout.count("of 12 read exactly right") == 2
     best = tmp_path / "made" / "run" / "best"

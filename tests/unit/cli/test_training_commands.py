@@ -10,6 +10,7 @@ from unit.training.tiny import write_recipe
 import regard
 from regard.cli.main import app
 from regard.families.transformer import transformer_2017
+from regard.training.cross_entropy import SCORES
 from regard.training.outlook import memory, outlook
 from regard.training.recipe import read
 from regard.transformer.describe import count
@@ -73,6 +74,43 @@ def test_dry_run_looks_for_the_files(tmp_path):
     (tmp_path / "valid.b").unlink()
     with pytest.raises(ValueError, match=r"data\.valid: there is no .*valid\.b"):
         outlook(read(path))
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ("training.device=gpu", "training.device is 'gpu', which this machine does not have"),
+        ("objective.teacher={load='nowhere'}", "objective.teacher: there is no folder "),
+        (
+            "data.train=['train.a']",
+            "does not tell how its examples are written: give tables (.tsv, .csv) or JSON Lines",
+        ),
+        ("data.columns={txt=3}", "data.columns: "),
+        ("training.freeze=['encodr']", "training.freeze: the network has no part 'encodr'"),
+        ("network.heads=3", "[network]: "),
+        ("network.family=bertt", "network.family is 'bertt'; did you mean 'bert'? Known are transformer, "),
+        ("training.best=blue", "training.best: task 'translate' is measured by "),
+        ("data.valid=['gone.a', 'valid.b']", "data.valid: there is no "),
+    ],
+)
+@pytest.mark.parametrize("how", [["--dry-run"], []])
+def test_what_cannot_be_done_is_a_wrong_call_and_told_before_anything_is(tmp_path, change, said, how):
+    write_recipe(tmp_path)
+    before = sorted(tmp_path.iterdir())
+    wrong = main("train", "recipe.toml", change, *how, folder=tmp_path)
+    assert (wrong.returncode, wrong.stdout) == (2, "")
+    assert said in wrong.stderr
+    assert "Traceback" not in wrong.stderr
+    assert sorted(tmp_path.iterdir()) == before
+
+
+def test_the_estimate_knows_that_scores_are_never_held_all_at_once(tmp_path):
+    path = write_recipe(tmp_path)
+    estimates = []
+    for size in (40, 64_000):
+        chosen = read(path, {"tokenizer.size": size, "training.tokens": 8192})
+        estimates.append(memory(chosen, transformer_2017(vocabulary=size, layers=(1, 1), model_dim=16, heads=2))[1])
+    assert estimates[1] - estimates[0] < 3 * 4 * SCORES < 0.1 * (4 * 8192 * 64_000)
 
 
 def test_ready_recipes_are_listed_shown_and_copied(tmp_path):

@@ -136,3 +136,48 @@ def test_a_measure_that_nobody_takes_is_told_before_anything_runs(tmp_path):
     ):
         regard.train(tmp_path / "recipe.toml", folder=tmp_path / "run")
     assert not (tmp_path / "run").exists()
+
+
+PLAIN = """
+task = "{task}"
+[data]
+train = ["t.txt"]
+valid = ["v.txt"]
+"""
+DECODER = ENCODER.replace("wordpiece", "words").replace("bert", "gpt2")
+
+
+def plain(folder, task, network):
+    """A run of one step on sentences, one on each line, and the first of them."""
+    rows = [" ".join(row) for row in sentences(12, 5)]
+    (folder / "t.txt").write_text("\n".join(" ".join(row) for row in sentences(60, 1)))
+    (folder / "v.txt").write_text("\n".join(rows))
+    (folder / "recipe.toml").write_text(PLAIN.format(task=task) + network + TRAINING.format(steps=1))
+    best = regard.train(folder / "recipe.toml", folder=folder / "run")
+    return rows[0], regard.load(best)
+
+
+def test_texts_are_continued_for_a_person_to_look_at(tmp_path, capsys):
+    text, model = plain(tmp_path, "generate", DECODER)
+    ids = model.tokenizer.encode(text, special_tokens=False).ids
+    given, expected = (model.tokenizer.decode(part) for part in (ids[: len(ids) // 2], ids[len(ids) // 2 :]))
+    written = model.generate(given, limit=16)[0].text
+    assert f"  {given}\n    expected {expected}\n    written  {written}\n" in capsys.readouterr().err
+
+
+def test_hidden_words_are_shown_with_what_was_guessed(tmp_path, capsys):
+    text, model = plain(tmp_path, "fill", ENCODER + "\n[objective]\nshare = 0.5\n")
+    lines = capsys.readouterr().err.splitlines()
+    at = next(number for number, line in enumerate(lines) if line.startswith("    expected"))
+    given, expected, guessed = (
+        lines[at + place].removeprefix(word) for place, word in ((-1, "  "), (0, "    expected "), (1, "    written  "))
+    )
+    assert "[MASK]" in given
+    assert "[CLS]" not in given
+    assert len(expected.split()) == len(guessed.split()) > 0
+    assert all(word.removeprefix("##") in text for word in expected.split())
+    row = torch.tensor(model.tokenizer.encode(given, read_special=True).ids)
+    with torch.no_grad():
+        said = model.network(row[None]).logits[0].argmax(dim=-1)
+    masks = row == model.tokenizer.special.mask
+    assert {model.tokenizer.decode([token]) for token in said[masks].tolist()} <= {*guessed.split()}

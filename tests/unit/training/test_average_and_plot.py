@@ -1,3 +1,4 @@
+import json
 import re
 import sys
 import xml.etree.ElementTree as ET
@@ -27,6 +28,20 @@ def test_the_mean_is_the_mean(tmp_path):
     assert list(found) == ["a"]
     torch.testing.assert_close(found["a"], sum(value.double() for value in values).div(3).float(), rtol=0, atol=0)
     assert torch.equal(mean(places[:1])["a"], values[0])
+
+
+def test_the_mean_is_of_what_was_measured(tmp_path):
+    """A run with a moving average is measured with it, and ranked by that."""
+    raw, smooth = torch.zeros(2), [torch.tensor([1.0, 2.0]), torch.tensor([3.0, 6.0])]
+    places = [
+        state.save(
+            tmp_path, Progress(step=step), {"parameter/a": raw, "parameter/frozen": raw.clone(), "ema/a": value}, {}
+        )
+        for step, value in enumerate(smooth)
+    ]
+    found = mean(places)
+    assert found["a"].tolist() == [2.0, 4.0]
+    assert found["frozen"].tolist() == [0.0, 0.0]
 
 
 @pytest.mark.parametrize(("kind", "expected"), [("last", [2, 3, 4]), ("best", None)])
@@ -96,6 +111,16 @@ def test_a_run_that_has_only_begun(tmp_path):
     (tmp_path / "metrics.jsonl").write_text("")
     with pytest.raises(ValueError, match="holds no numbers yet"):
         plot(tmp_path, tmp_path / "curves.svg")
+
+
+def test_a_picture_in_points(tmp_path):
+    """Two curves in one panel: the first is drawn where the values are, in its own colour."""
+    image = pytest.importorskip("matplotlib.image", reason="PNG needs matplotlib, an extra")
+    (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in LINES))
+    plot(tmp_path, tmp_path / "curves.png")
+    drawn = image.imread(tmp_path / "curves.png")[..., :3]
+    colours = {tuple(colour) for colour in (drawn * 255).round().astype(int).reshape(-1, 3).tolist()}
+    assert {(31, 119, 180), (255, 127, 14)} <= colours  # matplotlib's first two
 
 
 def test_png_needs_matplotlib(tmp_path, monkeypatch):

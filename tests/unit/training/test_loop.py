@@ -170,7 +170,7 @@ def test_states_are_pruned_by_rule(tmp_path, average, left):
     assert list(state.saved(run.folder.states)) == left
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_asked_to_stop_it_writes_its_state_and_goes_on_exactly(tmp_path, number):
     """The state that it writes is not one of the planned ones, and must not end up in the mean of the last."""
     given = Fixed(*[pairs(4, seed) for seed in range(3)])
@@ -293,14 +293,36 @@ def test_a_gradient_that_goes_wrong_on_the_way_back(tmp_path):
 
 
 def test_a_loss_that_rises_and_rises(tmp_path, monkeypatch):
-    """Nothing is infinite, but the run is lost: the rate is far too high from step 15 on."""
+    """Nothing is infinite, but the run is lost: from step 15 on it learns the opposite."""
     monkeypatch.setattr(watch, "PATIENCE", 10)
-    run = loop(tmp_path, Fixed(pairs(4)), steps=600, save_every=10, report_every=1000, evaluate_every=1000)
+    run = loop(tmp_path, Fixed(pairs(4)), steps=600, save_every=2, report_every=1000, evaluate_every=1000)
     real = run.optimizers.step
-    run.optimizers.step = lambda factor: real(factor if run.progress.step < 15 else 3000.0)
-    with pytest.raises(DivergenceError, match=r"the loss has risen to .* from .*; the largest gradient is in \w+"):
+    run.optimizers.step = lambda factor: real(factor if run.progress.step < 15 else -3.0)
+    said = r"the loss has risen to .* from .*; the largest gradient is in \w+.*last good state is of step (\d+)"
+    with pytest.raises(DivergenceError, match=said) as told:
         run.run()
     assert 15 < run.progress.step < 100
+    good = run.progress.lowest_step // 2 * 2
+    assert f"is of step {good}," in str(told.value)  # the later ones were written on the way up
+    assert list(state.saved(run.folder.states))[-1] == good < run.progress.step - 2
+    assert list(run.folder.states.glob("damaged-step-*"))
+    found, _ = state.last(run.folder.states)
+    assert found.progress.step == good
+    again = loop(tmp_path, Fixed(pairs(4)), steps=40, report_every=1000, evaluate_every=1000)
+    again.restore(found)
+    assert again.run().step == 40  # at the rate that it should have had
+
+
+def test_a_state_from_before_the_loss_rose_is_kept_however_long_it_rises(tmp_path, monkeypatch):
+    monkeypatch.setattr(watch, "PATIENCE", 10)
+    monkeypatch.setattr(watch, "MEMORY", 0.5)
+    run = loop(tmp_path, Fixed(pairs(4)), steps=60, save_every=5, report_every=1000, evaluate_every=1000)
+    real = run.optimizers.step
+    run.optimizers.step = lambda factor: real(factor if run.progress.step < 30 else -0.05)  # slowly uphill
+    run.run()
+    lowest = run.progress.lowest_step
+    assert 28 <= lowest <= 34
+    assert list(state.saved(run.folder.states)) == [lowest // 5 * 5, 55, 60]
 
 
 def test_progress_is_plain_json(tmp_path):

@@ -106,6 +106,53 @@ def test_mistakes_are_told_with_line_key_and_remedy(path, old, new, said):
     assert said in refused(path, text=TEXT.replace(old, new, 1))
 
 
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ("training.rate=1", "training.rate: there is no such key; did you mean 'training.optimizer.rate'?"),
+        ("training.warmup=9", "training.warmup: there is no such key; did you mean 'training.schedule.warmup'?"),
+        ("training.lr=1", "training.lr: there is no such key; did you mean 'training.optimizer.rate'?"),
+        ("training.weight_decay=1", "there is no such key; did you mean 'training.optimizer.decay'?"),
+        ("training.batch_size=8", "there is no such key; did you mean 'tokens'?"),
+        ("trainning.steps=5", "on the command line: trainning: there is no such key; did you mean 'training'?"),
+        (
+            "training.optimizer.kind=sgd",
+            "on the command line: training.optimizer: expected one of adamw, adafactor, muon",
+        ),
+        (
+            "training.optimizer={rate=1e-3}",
+            "training.optimizer: `kind` is missing: expected one of adamw, adafactor, muon",
+        ),
+        (
+            "training.optimizer={kind='muon', betas=[0.9, 0.9]}",
+            "betas: goes with kind = 'adamw', not with kind = 'muon'",
+        ),
+        ("network.layers=0", "network.layers: expected greater than or equal to 1 or a list, found 0"),
+        ("data.train=[]", "data.train: expected at least 1, found none"),
+        ("training.steps=true", "training.steps: expected a whole number, found True"),
+        ("training.steps='5'", "training.steps: expected a whole number, found '5'"),
+        ("training.recompute=yes", "training.recompute: expected true or false, found 'yes'"),
+        ("training.optimizer.rate=inf", "training.optimizer.rate: expected a finite number, found inf"),
+        ("training.average=best", "evaluate_every = 500 is no multiple of save_every = 300"),
+    ],
+)
+def test_mistakes_that_are_easily_made(path, change, said):
+    assert said in refused(path, "training.save_every=300", change)
+
+
+@pytest.mark.parametrize(("table", "key"), [("network", "family"), ("tokenizer", "kind")])
+def test_a_table_that_says_two_things_is_told_once(path, table, key):
+    said = refused(path, f"{table}.load=there")
+    assert said.endswith(f"{table}.{key}: goes with `{key}`, not with `load`: leave out one of the two")
+    assert len(said.splitlines()) == 1
+
+
+def test_a_kind_alone_is_a_table_with_that_kind(path):
+    plan = read(path, ["training.optimizer=muon", "training.schedule=noam"]).training
+    assert (plan.optimizer, plan.schedule) == (Muon(), Noam())
+    assert read(path, ["training.steps=8e3"]).training.steps == 8000
+
+
 def test_all_mistakes_at_once(path):
     said = refused(path, text=TEXT.replace("tokens", "tokns").replace("size", "sice"))
     assert len(said.splitlines()) == 2
