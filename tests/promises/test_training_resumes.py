@@ -14,10 +14,42 @@ import regard
 
 ROOT = str(Path(regard.__file__).parents[1])
 EVERYTHING = RECIPE + 'ema = 0.9\naverage = { kind = "best", count = 3 }\npatience = 50\n'
+DRAWN = (
+    EVERYTHING.replace('kind = "words"\nsize = 40', 'kind = "bpe"\nsize = 300')
+    .replace("[training]", "[objective]\nagreement = 1.0\nsplitting = 0.2\n\n[training]")
+    .replace('kind = "adamw", rate = 5e-3', 'kind = "muon", rate = 5e-3')
+)
+"""What draws most by chance: tokens are taken apart, and read twice with other dropout."""
+MASKED = """
+task = "fill"
+
+[data]
+train = ["train.a"]
+valid = ["valid.a"]
+
+[tokenizer]
+kind = "wordpiece"
+size = 60
+
+[network]
+family = "bert"
+layers = 1
+model_dim = 16
+heads = 2
+length = 16
+
+[training]
+tokens = 96
+steps = 24
+optimizer = { kind = "adafactor", rate = 5e-3 }
+schedule = { kind = "cosine", warmup = 5 }
+evaluate_every = 8
+save_every = 4
+"""
 
 
-def killed_runs(tmp_path, seed, points):
-    write_recipe(tmp_path, EVERYTHING)
+def killed_runs(tmp_path, seed, points, recipe=EVERYTHING):
+    write_recipe(tmp_path, recipe)
     command = [sys.executable, killing.__file__, str(tmp_path), str(seed), str(points)]
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": ROOT, "TOKENIZERS_PARALLELISM": "false"}
     done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
@@ -36,6 +68,12 @@ def check(found, points):
 
 def test_killed_at_twenty_random_points(tmp_path):
     check(killed_runs(tmp_path, seed=1, points=20), 20)
+
+
+@pytest.mark.parametrize("recipe", [DRAWN, MASKED], ids=["R-Drop, splitting, Muon", "masked, Adafactor"])
+def test_killed_in_other_objectives(tmp_path, recipe):
+    assert recipe.count("agreement = 1.0") == recipe.count("muon") == recipe.count('"bpe"') == (recipe is DRAWN)
+    check(killed_runs(tmp_path, seed=3, points=8, recipe=recipe), 8)
 
 
 @pytest.mark.slow

@@ -1,3 +1,5 @@
+import os
+import re
 import subprocess
 import sys
 import tomllib
@@ -43,6 +45,35 @@ def test_train_plot_and_resume(tmp_path):
     )
     assert again.exit_code == 0
     assert "going on from step 4" in again.stderr
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="there are no such terminals")
+def test_a_person_sees_a_bar(tmp_path):
+    """On a terminal: the bar at the bottom, what is said above it, and samples as they are, `:dog:` no picture."""
+    import pty
+
+    write_recipe(tmp_path)
+    for side in "ab":
+        there = tmp_path / f"valid.{side}"
+        there.write_text(there.read_text().replace("dog", ":dog:"))
+    ours, theirs = pty.openpty()
+    command = [sys.executable, "-c", "from regard.cli.main import main; main()"]
+    path = {"PYTHONPATH": str(Path(regard.__file__).parents[1]), "OMP_NUM_THREADS": "1", "PATH": "", "TERM": "xterm"}
+    words = ["train", "recipe.toml", "training.steps=16", "tokenizer.kind=characters"]
+    process = subprocess.Popen([*command, *words], stderr=theirs, stdout=subprocess.DEVNULL, env=path, cwd=tmp_path)
+    os.close(theirs)
+    seen = b""
+    while True:
+        try:
+            seen += os.read(ours, 4096)
+        except OSError:  # it is closed
+            break
+    os.close(ours)
+    text = seen.decode()
+    assert process.wait() == 0, text
+    assert re.search(r"━+.*step 16/16  loss \d\.\d{4}  [\d,]+ tokens/s  0:00 left", text)
+    assert "step 8, validation: loss" in text
+    assert ":dog:" in text
 
 
 def test_exit_codes(tmp_path):
