@@ -62,7 +62,7 @@ class Training(Part):
     save_every: Count = 500
     """Updates between two states that a stopped run can go on from."""
     keep: Count = 2
-    """How many states are kept, besides those that `average` needs."""
+    """How many states are kept, besides those that `average` needs, and the last from before the loss began to rise."""
     best: str = "loss"
     """The measure on the validation data by which the best network is known."""
     patience: Count | None = None
