@@ -102,9 +102,14 @@ def sines(design: EncoderDecoder | DecoderOnly, base: str) -> dict[str, Tensor]:
     names = ["encoder", "decoder"] if isinstance(design, EncoderDecoder) else ["decoder"]
     embedding = design.source if isinstance(design, EncoderDecoder) else design.embedding
     assert isinstance(embedding.position, Sinusoidal)
-    table = position.Sinusoidal(embedding.position, embedding.dim)
-    rows = table(Rows.of([embedding.position.length]), torch.float64)
-    return {f"{base}{name}.embed_positions.weight": rows for name in names}
+    table = waves(embedding.position.length, embedding.dim)
+    return {f"{base}{name}.embed_positions.weight": table for name in names}
+
+
+def waves(length: int, dim: int) -> Tensor:
+    """Sines and cosines of all positions, in halves."""
+    table = position.Sinusoidal(Sinusoidal(layout=Layout.HALVES, length=length), dim)
+    return table(Rows.of([length]), torch.float64)
 
 
 FAMILY = Family(

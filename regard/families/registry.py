@@ -21,6 +21,7 @@ from regard.families import (
     marian,
     mbart,
     roberta,
+    roformer,
     t5,
     transformer,
     transformer_xl,
@@ -31,7 +32,7 @@ from regard.families.family import Family
 from regard.transformer import config
 
 MODULES = (
-    *(bert, roberta, distilbert, albert, electra, xlnet),
+    *(bert, roberta, distilbert, albert, electra, xlnet, roformer),
     *(gpt, gpt2, ctrl, transformer_xl, llama),
     *(bart, mbart, t5, marian),
     *(vit, clip, clip_text, clip_vision),

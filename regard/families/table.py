@@ -126,6 +126,22 @@ class OfHeads(How):
 
 
 @dataclass(frozen=True)
+class Interleaved(How):
+    """Of each head, the pairs that are turned together lie side by side; ours are in halves (i and i + size / 2)."""
+
+    heads: int
+
+    def read(self, theirs: Tensor, parts: int) -> list[Tensor]:
+        """Ours, from theirs."""
+        del parts
+        return [theirs.unflatten(0, (self.heads, -1, 2)).transpose(1, 2).flatten(0, 2)]
+
+    def write(self, ours: Sequence[Tensor]) -> Tensor:
+        """Theirs, from ours."""
+        return ours[0].unflatten(0, (self.heads, 2, -1)).transpose(1, 2).flatten(0, 2)
+
+
+@dataclass(frozen=True)
 class Reshaped(How):
     """The same numbers in the same order, in another shape (-1 is what is left): a convolution's kernel as a matrix."""
 

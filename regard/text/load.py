@@ -75,10 +75,22 @@ def load(place: str | Path, *, family: str | None = None) -> Tokenizer:
         raise TokenizerError(f"family {family!r} is not known; known are {', '.join(sorted({*FAMILIES, *ALIKE}))}")
     folder, vocabulary = (place, _vocabulary(place)) if place.is_dir() else (place.parent, place)
     theirs = _settings(folder)
+    if family is None:
+        _refuse(folder, vocabulary, theirs)
     family = ALIKE.get(family, family) if family else _family(theirs)
     tokenizer = _open(vocabulary, family, theirs)
     other = folder / "target"
     return tokenizer.with_target(load(other)) if place.is_dir() and (other / "tokenizer.json").is_file() else tokenizer
+
+
+def _refuse(folder: Path, vocabulary: Path, theirs: Theirs) -> None:
+    """Stop at a tokenizer that would open as one of another family, and cut texts otherwise than its own."""
+    named = str(theirs.get("tokenizer_class") or "")
+    if named.startswith("RoFormer") or (vocabulary.suffix == ".txt" and theirs["model_type"] == "roformer"):
+        raise TokenizerError(
+            f"{folder}: RoFormer's published tokenizers find Chinese words by a dictionary (jieba), which is not known "
+            'here. Give the network ids that its own tokenizer made, or have texts cut like BERT\'s: family="bert"'
+        )
 
 
 def _vocabulary(folder: Path) -> Path:

@@ -10,6 +10,7 @@ BERT = dict(
     max_position_embeddings=19, type_vocab_size=3, layer_norm_eps=1e-5, hidden_dropout_prob=0.11,
     attention_probs_dropout_prob=0.23, classifier_dropout=0.31, num_labels=LABELS,
 )  # fmt: skip
+PLAIN_BERT = {key: value for key, value in BERT.items() if key != "classifier_dropout"}
 GPT2 = dict(
     vocab_size=47, n_embd=24, n_layer=3, n_head=4, n_inner=37, n_positions=19, resid_pdrop=0.11, embd_pdrop=0.17,
     attn_pdrop=0.23, summary_first_dropout=0.31, num_labels=LABELS,
@@ -66,9 +67,10 @@ SIZES = {
         seq_classif_dropout=0.31,
         num_labels=LABELS,
     ),
-    "albert": {key: value for key, value in BERT.items() if key != "classifier_dropout"}
+    "albert": PLAIN_BERT
     | dict(embedding_size=10, num_hidden_groups=2, num_hidden_layers=5, classifier_dropout_prob=0.31),
     "electra": BERT | dict(embedding_size=10, summary_last_dropout=0.37),
+    "roformer": PLAIN_BERT | dict(embedding_size=10),
     "xlnet": dict(
         vocab_size=47,
         d_model=24,
@@ -107,7 +109,9 @@ VARIANTS = [
     Case("bert", "BertForMaskedLM", BERT | dict(tie_word_embeddings=False, hidden_act="relu"), "untied"),
     Case("electra", "ElectraForMaskedLM", BERT | dict(embedding_size=24, tie_word_embeddings=False), "same-size"),
     Case("electra", "ElectraForCausalLM", BERT | dict(embedding_size=10, is_decoder=True), "decoder"),
-    Case("albert", "AlbertForMaskedLM", {key: value for key, value in BERT.items() if key != "classifier_dropout"}
+    Case("roformer", "RoFormerForMaskedLM", PLAIN_BERT | dict(tie_word_embeddings=False), "same-size"),
+    Case("roformer", "RoFormerForCausalLM", PLAIN_BERT | dict(embedding_size=10, is_decoder=True), "decoder"),
+    Case("albert", "AlbertForMaskedLM", PLAIN_BERT
          | dict(embedding_size=24, num_hidden_groups=3, inner_group_num=2), "inner-groups"),
     Case("xlnet", "XLNetLMHeadModel", dict(vocab_size=47, d_model=24, n_layer=2, n_head=4, d_inner=37, dropout=0.11,
          attn_type="uni", clamp_len=3, ff_activation="relu"), "uni"),
@@ -137,8 +141,10 @@ VARIANTS = [
 ABSENT = {
     "PretrainedBartModel": "an old alias of an abstract class",
     "BartPretrainedModel": "an old alias of an abstract class",
+    "RoFormerForMultipleChoice": "its score is of the last column, padding or not, so it depends on the batch",
     "XLNetForQuestionAnswering": "its search has tests of its own: test_xlnet.py",
     "BertLayer": "one block, not a network",
+    "RoFormerLayer": "one block, not a network",
     "GPT2Block": "one block, not a network",
 }
 

@@ -87,7 +87,7 @@ WAYS = [*GREEDY, *BEAMS, *RULED, *LENGTHS, *ONE_END]
 def writes(case):
     """Whether it can be asked to write: BERT and its like only where their config says that they look back."""
     kind = getattr(transformers, case.architecture)
-    looks_both_ways = case.family in ("bert", "roberta", "electra") and not case.sizes.get("is_decoder")
+    looks_both_ways = case.family in ("bert", "roberta", "electra", "roformer") and not case.sizes.get("is_decoder")
     return hasattr(kind, "can_generate") and kind.can_generate() and not looks_both_ways
 
 

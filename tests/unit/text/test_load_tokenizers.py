@@ -45,6 +45,26 @@ def test_the_tokenizers_class_goes_before_the_models_kind(kind, family, tmp_path
     assert load(tmp_path).family == family
 
 
+@pytest.mark.parametrize(
+    ("file", "said"),
+    [("config.json", {"model_type": "roformer"}), ("tokenizer_config.json", {"tokenizer_class": "RoFormerTokenizer"})],
+)
+def test_a_tokenizer_that_would_cut_otherwise_than_its_own_is_refused(file, said, tmp_path):
+    """RoFormer's vocabulary looks like BERT's, and its words are found by a dictionary."""
+    LAYOUTS["bert"][0](tmp_path)
+    (tmp_path / file).write_text(json.dumps(said))
+    with pytest.raises(ValueError, match=r"find Chinese words by a dictionary \(jieba\).*family=\"bert\""):
+        load(tmp_path)
+    assert load(tmp_path, family="bert").family == "bert"
+
+
+def test_a_tokenizer_that_was_trained_here_opens_beside_a_roformer(tmp_path):
+    tokenizer = train(WordPiece(size=200), ["some words, and some more"])
+    tokenizer.save(tmp_path)
+    (tmp_path / "config.json").write_text('{"model_type": "roformer"}')
+    assert load(tmp_path).ids_of(TEXTS) == tokenizer.ids_of(TEXTS)
+
+
 def test_a_vocabulary_that_cannot_be_told_asks_for_its_family(tmp_path):
     pieces(tmp_path / "a.model")
     with pytest.raises(ValueError, match=r"a\.model: its family cannot be told.*family=, one of t5, albert"):
