@@ -134,11 +134,11 @@ class Interleaved(How):
     def read(self, theirs: Tensor, parts: int) -> list[Tensor]:
         """Ours, from theirs."""
         del parts
-        return [theirs.unflatten(0, (self.heads, -1, 2)).transpose(1, 2).flatten(0, 2)]
+        return [theirs.reshape(self.heads, -1, 2, *theirs.shape[1:]).transpose(1, 2).reshape(theirs.shape)]
 
     def write(self, ours: Sequence[Tensor]) -> Tensor:
         """Theirs, from ours."""
-        return ours[0].unflatten(0, (self.heads, 2, -1)).transpose(1, 2).flatten(0, 2)
+        return ours[0].reshape(self.heads, 2, -1, *ours[0].shape[1:]).transpose(1, 2).reshape(ours[0].shape)
 
 
 @dataclass(frozen=True)

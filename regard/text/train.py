@@ -42,7 +42,7 @@ def train(
     Memory stays bounded: of texts with more than `limit_bytes` a fair sample is taken, and standard error says so.
     """
     names = special or kind.names
-    _check(kind, names, extra)
+    check(kind, names, extra)
     steps = Steps(progress)
     with steps.doing("reading"):
         taken = sample(_texts(files, steps), limit_bytes, seed)
@@ -72,7 +72,8 @@ def _special(names: Names, extra: Sequence[str]) -> list[str]:
     return list(dict.fromkeys([*(name for name in roles if name is not None), *extra]))
 
 
-def _check(kind: Kind, names: Names, extra: Sequence[str]) -> None:
+def check(kind: Kind, names: Names, extra: Sequence[str] = ()) -> None:
+    """Stop if no vocabulary can be of this kind, with these special tokens."""
     if kind.size < 1:
         raise TokenizerError(f"a vocabulary of {kind.size} tokens cannot be trained: expected 1 or more")
     if names.padding is not None and names.padding in (names.end, names.begin):

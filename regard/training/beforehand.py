@@ -13,10 +13,13 @@ from regard.data.formats import Conll, JsonLines, Table
 from regard.data.reading import format_of
 from regard.families.family import ConfigError
 from regard.text.files import DataError
+from regard.text.folder import TokenizerError
+from regard.text.train import check as check_vocabulary
 from regard.training import tensorboard
 from regard.training.build import supposed
 from regard.training.optimizer import freeze
-from regard.training.recipe import Load, Recipe, RecipeError
+from regard.training.prepare import vocabulary_of
+from regard.training.recipe import Load, NewTokenizer, Recipe, RecipeError
 from regard.transformer import config
 from regard.transformer.network import empty
 
@@ -25,6 +28,11 @@ def check(chosen: Recipe) -> None:
     """Stop where a recipe cannot be followed, as far as that is known without reading its data."""
     for part, files in (("train", chosen.data.train), ("valid", chosen.data.valid)):
         _check_files(chosen, part, files)
+    if isinstance(chosen.tokenizer, NewTokenizer):
+        try:
+            check_vocabulary(*vocabulary_of(chosen, chosen.tokenizer))
+        except TokenizerError as error:
+            raise RecipeError(f"tokenizer.size: {error}") from None
     teacher = getattr(chosen.objective, "teacher", None)
     if teacher is not None and not Path(teacher.load).is_dir():
         raise RecipeError(f"objective.teacher: there is no folder {teacher.load}. It is looked for beside the recipe")

@@ -4,7 +4,7 @@ recipe.toml      the recipe, with everything that was left out filled in
 metrics.jsonl    a line for every few updates, and one for every evaluation; no times in it: equal runs have equal files
 log.txt          what was said, and when
 checkpoints/     states that a stopped run goes on from
-best/            the best network so far: a model folder, which `regard.load` opens
+best/            the best network so far: a model folder, which `regard.load` opens; its run.json says which one it is
 cache/           the tokenizer that the run began with, and the data as its numbers
 tensorboard/     the metrics for TensorBoard, where the recipe asks for them
 """
@@ -20,7 +20,11 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from regard.checkpoint.files import write_json
+from regard.text.folder import read_json_if_there
 from regard.training import state
+
+WHICH = "run.json"
 
 
 class Folder:
@@ -83,12 +87,16 @@ class Folder:
             )
         os.truncate(self.metrics, length)
 
-    def replace_best(self, write: Callable[[Path], None]) -> None:
-        """Put another network in the place of the best one, when it is written whole."""
+    def replace_best(self, write: Callable[[Path], None], which: Mapping[str, Any], value: float | None) -> None:
+        """Put another network in the place of the best one, when it is written whole.
+
+        `which` it is, and the `value` of the measure that decides, are kept beside it.
+        """
         making, old = self.place / ".best.part", self.place / ".best.old"
         shutil.rmtree(making, ignore_errors=True)
         making.mkdir()
         write(making)
+        write_json(making / WHICH, {**which, "value": value})
         state.flush(making)
         shutil.rmtree(old, ignore_errors=True)
         if self.best.exists():
@@ -96,6 +104,10 @@ class Folder:
         making.rename(self.best)
         state.flush(self.place)
         shutil.rmtree(old, ignore_errors=True)
+
+    def kept(self) -> dict[str, Any]:
+        """Which network the best one is: its `step`, or the steps that it is the `mean_of`, and its `value`."""
+        return read_json_if_there(self.best / WHICH)
 
     def say(self, line: str) -> None:
         """A line of the log."""

@@ -23,14 +23,14 @@ from torch import Tensor, nn
 from regard.checkpoint.files import CheckpointError
 from regard.data.batches import Batch
 from regard.native.half import half
-from regard.training import state, watch
+from regard.training import keeping, state, watch
 from regard.training.folder import Folder
 from regard.training.objective import Objective
 from regard.training.optimizer import Optimizers, freeze
 from regard.training.progress import Reporter
 from regard.training.quick import quicken
 from regard.training.schedule import factor
-from regard.training.settings import Best, Last, Training
+from regard.training.settings import Training
 from regard.training.state import Progress, State
 from regard.training.stopping import asked_to_stop
 from regard.training.stream import Batches, moved
@@ -113,7 +113,7 @@ class Loop:
             self._report(norm)
         self.reporter.update(now.step, plan.expected(now.step, now.seconds), loss, count)
         if now.step % plan.evaluate_every == 0 or last:
-            self._evaluate()
+            self.judge()
         now.finished = self._ended()
         # With a new best network comes its state, so that `best` is never of a way that the run did not go.
         if now.step % plan.save_every == 0 or now.finished or now.best_step == now.step:
@@ -188,23 +188,12 @@ class Loop:
     def _risen(self) -> str:
         """What to say of a loss that has left all bounds. States that were written on its way up are put aside."""
         now, there = self.progress, state.saved(self.folder.states)
-        if self._good(list(there)):
-            state.put_aside(there[step] for step in there if step > self._good_until())
+        if keeping.good(list(there), self.plan, now):
+            state.put_aside(there[step] for step in there if step > keeping.good_until(now))
         return (
             f"step {now.step}: the loss has risen to {now.smooth:.3f} from {now.lowest:.3f} at step {now.lowest_step}; "
             f"the largest gradient is in {watch.largest(self.network)}. {self._last_good()} {REMEDY}"
         )
-
-    def _good_until(self) -> int:
-        """The last step that was surely good: the loss has never been lower, or the network never better."""
-        now = self.progress
-        if now.lowest is None:
-            return now.step  # nobody judges yet
-        return now.lowest_step if now.best is None else max(now.lowest_step, now.best_step)
-
-    def _good(self, there: list[int]) -> list[int]:
-        """The last state that is surely good: the one to go on from, should the loss be found to have risen since."""
-        return [step for step in self._planned(there) if step <= self._good_until()][-1:]
 
     # -- now and then
 
@@ -215,21 +204,17 @@ class Loop:
         self.folder.add({"step": now.step, "epoch": now.epoch, "loss": mean, "rate": rate, "gradient": norm})
         now.loss, now.count = 0.0, 0
 
-    def _evaluate(self) -> None:
+    def judge(self) -> None:
         """Measure the network on the validation data, and keep it if it is the best so far."""
         now = self.progress
-        if self.evaluate is None:
-            now.best_step = now.step
-            with self.averaged():
-                self.folder.replace_best(self.write)
-            return
         with self.averaged():
-            value = self.measure({"step": now.step, "epoch": now.epoch})
-            now.scores[str(now.step)] = value
-            now.waited += 1
-            if self.plan.better(value, now.best):
+            value = self.measure({"step": now.step, "epoch": now.epoch}) if self.evaluate else None
+            if value is not None:
+                now.scores[str(now.step)] = value
+                now.waited += 1
+            if value is None or self.plan.better(value, now.best):
                 now.best, now.best_step, now.waited = value, now.step, 0
-                self.folder.replace_best(self.write)
+                self.folder.replace_best(self.write, {"step": now.step}, value)
 
     def measure(self, about: Mapping[str, Any]) -> float:
         """Evaluate the network as it is, write down what was found, and return the measure that decides."""
@@ -262,7 +247,7 @@ class Loop:
         tensors |= {f"ema/{name}": value for name, value in self.ema.items()}
         state.save(self.folder.states, now, tensors, {**state.machine(self.plan.device), **self.belongs})
         self.saved_at = now.step
-        state.prune(self.folder.states, self.wanted())
+        state.prune(self.folder.states, keeping.wanted(list(state.saved(self.folder.states)), self.plan, now))
 
     @torch.no_grad()
     def restore(self, found: State) -> None:
@@ -298,30 +283,13 @@ class Loop:
         if "best" in changed:
             self.reporter.say("what the best network is known by is not what it was: it is looked for anew")
             now.best, now.waited, now.scores = None, 0, {}
+        elif now.best_step and not self.folder.best.exists():
+            self.reporter.say(f"{self.folder.best} is gone: the best network is looked for anew")
+            now.best, now.waited = None, 0
+        elif now.best is not None and "mean_of" in (which := self.folder.kept()):
+            # The run had ended, and nothing was better than this mean.
+            now.best = which["value"] if self.plan.better(which["value"], now.best) else now.best
         now.finished = self._ended()
-
-    def wanted(self) -> set[int]:
-        """The steps whose states are still needed: to go on from, to fall back on, and to make the mean of."""
-        there = list(state.saved(self.folder.states))
-        return {*there[-1:], *self._planned(there)[-self.plan.keep :], *self._good(there), *self.chosen(there)}
-
-    def _planned(self, there: list[int]) -> list[int]:
-        """The states that any run of this recipe writes, whether or not it was stopped in between."""
-        end = self.progress.step if self.progress.finished else None
-        return [step for step in there if step % self.plan.save_every == 0 or step == end]
-
-    def chosen(self, there: list[int]) -> list[int]:
-        """The states of which `average` would make the mean now."""
-        there = self._planned(there)
-        match self.plan.average:
-            case Last(count=count):
-                return there[-count:]
-            case Best(count=count):
-                scored = [step for step in there if str(step) in self.progress.scores]
-                lower = self.plan.better(0.0, 1.0)
-                ranked = sorted(scored, key=lambda step: self.progress.scores[str(step)], reverse=not lower)
-                return sorted(ranked[:count])
-        return []
 
     def _last_good(self) -> str:
         there = list(state.saved(self.folder.states))

@@ -27,7 +27,7 @@ from regard.data.windows import Cut, Long, Refuse, Windowed
 from regard.text import kinds
 from regard.text import load as loading
 from regard.text import train as learning
-from regard.text.tokenizer import Tokenizer
+from regard.text.tokenizer import Names, Tokenizer
 from regard.training import words
 from regard.training.objectives.options import Teacher
 from regard.training.recipe import Data, Load, NewTokenizer, OldTokenizer, Recipe
@@ -217,10 +217,7 @@ def _number(data: Data, name: str, usual: int) -> int:
 
 
 def _learn(recipe: Recipe, design: NewTokenizer) -> Tokenizer:
-    kind = _kind(design)
-    names = kind.names
-    if recipe.task == "fill" and names.mask is None:
-        names = replace(names, mask="<mask>")
+    kind, names = vocabulary_of(recipe, design)
 
     def learn(side: int | None) -> Tokenizer:
         return learning.train(kind, _texts(recipe, side), special=names, seed=recipe.seed)
@@ -228,6 +225,13 @@ def _learn(recipe: Recipe, design: NewTokenizer) -> Tokenizer:
     if design.shared or TASKS[recipe.task] is not Pair:
         return learn(None)
     return learn(0).with_target(learn(1))
+
+
+def vocabulary_of(recipe: Recipe, design: NewTokenizer) -> tuple[kinds.Kind, Names]:
+    """The kind of vocabulary that a recipe asks for, and the names of its special tokens."""
+    kind = _kind(design)
+    masks = recipe.task == "fill" and kind.names.mask is None
+    return kind, replace(kind.names, mask="<mask>") if masks else kind.names
 
 
 def _kind(design: NewTokenizer) -> kinds.Kind:

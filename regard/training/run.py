@@ -17,7 +17,7 @@ from regard.checkpoint.save import save
 from regard.data.batches import Batches
 from regard.native.memory import keep_few_kernels, keep_freed
 from regard.text.tokenizer import Tokenizer
-from regard.training import average, recipe, state, tensorboard, toml
+from regard.training import average, keeping, recipe, state, tensorboard, toml
 from regard.training.aim import objective_of, start_of
 from regard.training.beforehand import check, check_device
 from regard.training.build import Known, longest, network_of, width
@@ -246,25 +246,22 @@ def _go_on(loop: Loop, place: Folder, talk: Callable[[str], None]) -> None:
 def _finish(loop: Loop) -> str:
     """Try the mean of several states, where the recipe asks for it; it is the best network if it does best.
 
-    Says which network is the best.
-
-    Nothing of this is in a state: a run that ends in the middle of it does it again.
+    Says which network is the best. Nothing of this is in a state: a run that ends in the middle of it does it again.
     """
-    steps = loop.chosen(list(state.saved(loop.folder.states)))
-    last = f"step {loop.progress.best_step}"
-    if len(steps) < 2:
-        return last
-    loop.folder.rewind(loop.progress.metrics)
-    parameters = dict(loop.network.named_parameters())
+    if not loop.folder.best.exists():  # a run that had ended, and whose network was removed
+        loop.judge()
     places = state.saved(loop.folder.states)
-    with exchanged(parameters, average.mean([places[step] for step in steps])):
-        better = True
-        if loop.evaluate is not None:
-            value = loop.measure({"step": loop.progress.step, "mean_of": steps})
-            better = loop.plan.better(value, loop.progress.best)
-        if better:
-            loop.folder.replace_best(loop.write)
-    return f"the mean of steps {', '.join(map(str, steps))}" if better else last
+    steps = keeping.averaged(list(places), loop.plan, loop.progress)
+    if len(steps) > 1:
+        loop.folder.rewind(loop.progress.metrics)
+        parameters = dict(loop.network.named_parameters())
+        with exchanged(parameters, average.mean([places[step] for step in steps])):
+            which = {"step": loop.progress.step, "mean_of": steps}
+            value = loop.measure(which) if loop.evaluate else None
+            if value is None or loop.plan.better(value, loop.progress.best):
+                loop.folder.replace_best(loop.write, which, value)
+    best = loop.folder.kept()
+    return f"the mean of steps {', '.join(map(str, best['mean_of']))}" if "mean_of" in best else f"step {best['step']}"
 
 
 @contextmanager

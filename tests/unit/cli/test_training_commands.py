@@ -120,6 +120,7 @@ def test_dry_run_looks_for_the_files(tmp_path):
         ("training.freeze=['encodr']", "training.freeze: the network has no part 'encodr'"),
         ("network.heads=3", "[network]: "),
         ("network.family=bertt", "network.family is 'bertt'; did you mean 'bert'? Known are transformer, "),
+        ("tokenizer.size=5", "tokenizer.size: a vocabulary of 5 tokens is too small: the special tokens alone are 4"),
         ("training.best=blue", "training.best: task 'translate' is measured by "),
         ("data.valid=['gone.a', 'valid.b']", "data.valid: there is no "),
     ],

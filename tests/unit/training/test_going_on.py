@@ -9,6 +9,7 @@ import pytest
 import torch
 from unit.training.tiny import RECIPE, files_of, write_pairs, write_recipe
 
+from regard.checkpoint.load import load as load_network
 from regard.training import state, watch
 from regard.training.folder import Folder, read_metrics
 from regard.training.run import train
@@ -109,6 +110,38 @@ def test_another_measure_finds_its_own_best(begun, capsys):
     assert state.load(run / "checkpoints" / "step-00000008").progress.best <= 1
 
 
+def test_a_mean_stays_the_best_until_something_is_better(tmp_path, capsys):
+    """A run ends with the mean of its states, and goes on: what was better than each state is not forgotten."""
+    recipe, run = write_recipe(tmp_path), tmp_path / "run"
+    change = {"training.evaluate_every": 1, "training.save_every": 1, "training.best": "bleu", "training.steps": 3}
+    change["training.average"] = {"kind": "last", "count": 2}
+
+    def go(scores, **more):
+        train(recipe, change, folder=run, measure=lambda _: {"bleu": next(scores)}, **more)
+        return capsys.readouterr().err.splitlines()[-1]
+
+    assert "the best network (the mean of steps 2, 3)" in go(iter([1.0, 2.0, 3.0, 9.0]))
+    before = files_of(run / "best")
+    change["training.steps"] = 5
+    assert "the best network (the mean of steps 2, 3)" in go(iter([4.0, 5.0, 6.0]), resume=True)
+    assert files_of(run / "best") == before
+    change["training.steps"] = 6
+    assert "the best network (step 6)" in go(iter([10.0, 7.0]), resume=True)
+
+
+@pytest.mark.parametrize("steps", [6, 9])
+def test_a_best_network_that_was_removed_is_found_again(begun, steps, capsys):
+    """By a run that goes on, and by one that has nothing left to do."""
+    recipe, run = begun
+    shutil.rmtree(run / "best")
+    train(recipe, {**SHORT, "training.steps": steps}, folder=run, resume=True)
+    assert "best is gone: the best network is looked for anew" in capsys.readouterr().err
+    assert Folder(run).kept()["step"] == steps
+    kept = load_network(run / "best")[0].named_parameters()
+    last = state.load(run / "checkpoints" / f"step-{steps:08}").tensors
+    assert all(torch.equal(value, last[f"parameter/{name}"]) for name, value in kept)
+
+
 def test_what_is_not_as_it_was_is_told_by_its_full_name(begun, capsys):
     recipe, run = begun
     train(
@@ -166,9 +199,9 @@ def test_a_new_best_network_comes_with_its_state(tmp_path, monkeypatch):
     there = []
     replace = Folder.replace_best
 
-    def watched(self, write):
+    def watched(self, *which):
         there.append(list(state.saved(self.states)))
-        replace(self, write)
+        replace(self, *which)
 
     monkeypatch.setattr(Folder, "replace_best", watched)
     change = {"training.steps": 6, "training.evaluate_every": 2, "training.save_every": 100}

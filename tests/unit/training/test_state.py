@@ -115,12 +115,13 @@ def test_metrics_shorter_than_their_state(tmp_path):
 def test_the_best_network_is_put_back_after_a_sudden_end(tmp_path):
     run = Folder(tmp_path)
     run.open()
-    run.replace_best(lambda place: (place / "weights").write_text("old"))
+    run.replace_best(lambda place: (place / "weights").write_text("old"), {"step": 1}, 0.5)
     run.best.rename(tmp_path / ".best.old")  # the moment between two renames
     run.open()
     assert (run.best / "weights").read_text() == "old"
+    assert run.kept() == {"step": 1, "value": 0.5}
     with pytest.raises(OSError, match="No space"):
-        run.replace_best(full_disk)
+        run.replace_best(full_disk, {"step": 2}, 0.4)
     assert (run.best / "weights").read_text() == "old"
 
 
