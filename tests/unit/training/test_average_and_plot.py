@@ -8,6 +8,7 @@ import pytest
 import torch
 from hypothesis import example, given
 from hypothesis import strategies as st
+from matplotlib import image
 from unit.training.tiny import write_recipe
 
 from regard.training import state
@@ -115,7 +116,6 @@ def test_a_run_that_has_only_begun(tmp_path):
 
 def test_a_picture_in_points(tmp_path):
     """Two curves in one panel: the first is drawn where the values are, in its own colour."""
-    image = pytest.importorskip("matplotlib.image", reason="PNG needs matplotlib, an extra")
     (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in LINES))
     plot(tmp_path, tmp_path / "curves.png")
     drawn = image.imread(tmp_path / "curves.png")[..., :3]

@@ -1,10 +1,11 @@
-"""Metrics for TensorBoard: with a stand-in for its writer, and read back by the package where it is installed."""
+"""Metrics for TensorBoard: with a stand-in for its writer, and read back by the package itself."""
 
 import json
 import sys
 from types import ModuleType
 
 import pytest
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from unit.training.tiny import write_recipe
 
 from regard.training.folder import Folder, read_metrics
@@ -96,11 +97,8 @@ def test_without_the_package_it_is_said_how_to_have_it(tmp_path, monkeypatch):
 
 
 def test_tensorboard_itself_reads_them(tmp_path):
-    reading = pytest.importorskip(
-        "tensorboard.backend.event_processing.event_accumulator", reason="tensorboard is not installed"
-    )
     run = tmp_path / "run"
     train(write_recipe(tmp_path), {"training.tensorboard": True}, folder=run)
-    found = reading.EventAccumulator(str(run / "tensorboard")).Reload()
+    found = EventAccumulator(str(run / "tensorboard")).Reload()
     read = {(name, e.step): e.value for name in found.Tags()["scalars"] for e in found.Scalars(name)}
     assert read == pytest.approx({(name, step): value for name, step, value in expected(run)})
