@@ -248,7 +248,8 @@ def _finish(loop: Loop) -> str:
 
     Says which network is the best. Nothing of this is in a state: a run that ends in the middle of it does it again.
     """
-    if not loop.folder.best.exists():  # a run that had ended, and whose network was removed
+    if not loop.folder.best.exists():  # somebody removed it, and the run has nothing left to do
+        loop.progress.best = None
         loop.judge()
     places = state.saved(loop.folder.states)
     steps = keeping.averaged(list(places), loop.plan, loop.progress)

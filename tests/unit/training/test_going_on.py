@@ -142,6 +142,20 @@ def test_a_best_network_that_was_removed_is_found_again(begun, steps, capsys):
     assert all(torch.equal(value, last[f"parameter/{name}"]) for name, value in kept)
 
 
+def test_a_best_network_that_is_removed_while_the_run_goes_on(tmp_path, capsys):
+    recipe, run = write_recipe(tmp_path), tmp_path / "run"
+    scores = iter([9.0, 1.0, 2.0])
+
+    def measure(_):
+        shutil.rmtree(run / "best", ignore_errors=True)
+        return {"bleu": next(scores)}
+
+    change = {"training.evaluate_every": 2, "training.save_every": 2, "training.best": "bleu", "training.steps": 4}
+    train(recipe, change, folder=run, measure=measure)
+    assert "the best network (step 4)" in capsys.readouterr().err.splitlines()[-1]
+    assert Folder(run).kept() == {"step": 4, "value": 2.0}
+
+
 def test_what_is_not_as_it_was_is_told_by_its_full_name(begun, capsys):
     recipe, run = begun
     train(
