@@ -88,6 +88,24 @@ def test_generate(tmp_path):
     assert int(network(row).logits[0, -1].argmax()) == tokenizer.id("cat")
 
 
+def test_fill_reads_what_stands_beside_a_hidden_word(tmp_path):
+    """Words in pairs, a7 b7: a row's words tell what may be missing, and only the neighbour what is missing where."""
+    draw = random.Random(1)
+    rows = [[f"{side}{number}" for number in draw.sample(range(20), 8) for side in "ab"] for _ in range(600)]
+    head = 'task = "fill"\n[data]\ntrain = ["t.txt"]\nvalid = ["v.txt"]\nlength = 20\n'
+    rest = (
+        '[tokenizer]\nkind = "words"\nsize = 60\n'
+        + '[network]\nfamily = "roformer"\nlayers = 2\nmodel_dim = 64\nheads = 2\ndropout = 0.0\nlength = 20\n'
+    )
+    path = write(tmp_path, head + rest, steps=100, t_txt=lines(rows[:500]), v_txt=lines(rows[500:]))
+    best = train(path, {"training.tokens": 1024}, folder=tmp_path / "run")
+    learns(tmp_path / "run", "valid_accuracy", 0.75)
+    network, tokenizer = regard.load(best).network.eval(), load_tokenizer(best)
+    words = "a3 b3 a11 <mask> a5 b5 <mask> b9 a6 b6".split()
+    guessed = network(torch.tensor([[tokenizer.id(word) for word in words]])).logits[0].argmax(dim=-1)
+    assert [int(guessed[place]) for place in (3, 6)] == [tokenizer.id("b11"), tokenizer.id("a9")]
+
+
 def test_fill_then_classify_with_what_was_learnt(tmp_path):
     """Pretraining, then fine-tuning from its folder: the head is new, the rest and the tokenizer are taken over."""
     train_rows, valid_rows = sentences(80, 1), sentences(20, 2)
