@@ -2,14 +2,14 @@
 
 from hypothesis import strategies as st
 
-from regard.families.family import ACTIVATIONS
+from regard.families.family import ACTIVATIONS, Maybe
 
 MODEL_DIMS = {"hidden_size", "n_embd", "d_model", "dim"}
 HEADS = {"num_attention_heads", "n_head", "n_heads", "num_heads", "encoder_attention_heads", "decoder_attention_heads"}
 ALWAYS_SO = {
     *["normalize_before", "normalize_embedding", "add_final_layer_norm", "add_bias_logits", "rope_scaling"],
     *["static_position_embeddings", "position_embedding_type", "summary_type", "summary_use_proj"],
-    *["summary_activation"],
+    *["summary_activation", "rotary_value"],
 }
 """Keys that have one value only, or that are an older way to write another key."""
 
@@ -51,6 +51,8 @@ def value(key, default):
         return st.sampled_from([1, 2, 3, 4, 6])
     if "drop" in key:
         return RATE if default is not None else st.none() | RATE
+    if isinstance(default, Maybe) and default.kind is int:
+        return st.none() | st.integers(1, 60)
     if isinstance(default, bool):
         return st.booleans()
     if isinstance(default, int):
