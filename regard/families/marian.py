@@ -6,13 +6,12 @@ Sinusoidal positions in halves, computed and not stored; otherwise put together 
 from dataclasses import replace
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from regard.families import bart
 from regard.families.bart import BIAS, OUTPUT, words
 from regard.families.family import Architecture, Family, Maybe, Story, Theirs
-from regard.transformer import position
+from regard.families.sinusoids import sinusoids
 from regard.transformer.config import (
     DecoderOnly,
     Embedding,
@@ -25,7 +24,6 @@ from regard.transformer.config import (
     SourceTokens,
     Tokens,
 )
-from regard.transformer.rows import Rows
 
 KEYS = {
     **bart.KEYS,
@@ -102,14 +100,8 @@ def sines(design: EncoderDecoder | DecoderOnly, base: str) -> dict[str, Tensor]:
     names = ["encoder", "decoder"] if isinstance(design, EncoderDecoder) else ["decoder"]
     embedding = design.source if isinstance(design, EncoderDecoder) else design.embedding
     assert isinstance(embedding.position, Sinusoidal)
-    table = waves(embedding.position.length, embedding.dim)
+    table = sinusoids(embedding.position.length, embedding.dim)
     return {f"{base}{name}.embed_positions.weight": table for name in names}
-
-
-def waves(length: int, dim: int) -> Tensor:
-    """Sines and cosines of all positions, in halves."""
-    table = position.Sinusoidal(Sinusoidal(layout=Layout.HALVES, length=length), dim)
-    return table(Rows.of([length]), torch.float64)
 
 
 FAMILY = Family(

@@ -3,14 +3,15 @@
 The paper of rotary positions. Nothing is added at the embedding, whose tables may be smaller than the model.
 """
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 from torch import Tensor
 
 from regard.families import bert
-from regard.families.family import Architecture, Family, Maybe, Story, Theirs
-from regard.families.marian import waves
+from regard.families.family import Architecture, ConfigError, Family, Maybe, Story, Theirs
+from regard.families.sinusoids import sinusoids
 from regard.families.table import Entry, Interleaved
 from regard.transformer.config import (
     Classification,
@@ -39,6 +40,8 @@ KEYS = {
 def network(theirs: Theirs, head: Head | None) -> EncoderOnly | DecoderOnly:
     """The network of a config: BERT's, with its positions in another place."""
     theirs.require("rotary_value", False)
+    if theirs.divide("hidden_size", "num_attention_heads") % 2:
+        raise ConfigError("config.json: hidden_size / num_attention_heads is odd, and numbers are turned in pairs")
     design, size = bert.network(theirs, head), theirs["embedding_size"] or theirs["hidden_size"]
     smaller = None if size == theirs["hidden_size"] else Projection(bias=True)
     turned = Rotary(base=10000.0, length=theirs["max_position_embeddings"], stretch=None)
@@ -88,13 +91,13 @@ def sines(design: EncoderOnly | DecoderOnly, base: str) -> dict[str, Tensor]:
     """Sines and cosines of the angles as a table, which its readers expect."""
     head_dim, position = stack(design).blocks[0].attention.head_dim, stack(design).position
     assert isinstance(position, Rotary)
-    return {f"{base}encoder.embed_positions.weight": waves(position.length, head_dim)}
+    return {f"{base}encoder.embed_positions.weight": sinusoids(position.length, head_dim)}
 
 
-def inside(head: Any, weights: tuple[Entry, ...]) -> Architecture:
-    """A published class that holds the network as `roformer`."""
+def inside(head: Callable[[Theirs], Head | None], *entries: Entry) -> Architecture:
+    """A published class that holds the network as `roformer`, with a head whose weights are these."""
     return Architecture(
-        base="roformer.", head=head, weights=weights, computed=lambda design: sines(design, "roformer.")
+        base="roformer.", head=head, weights=entries, computed=lambda design: sines(design, "roformer.")
     )
 
 
@@ -118,22 +121,18 @@ FAMILY = Family(
     weights=weights,
     architectures={
         "RoFormerModel": Architecture(head=lambda _: None, computed=lambda design: sines(design, "")),
-        "RoFormerForMaskedLM": inside(bert.words, bert.WORDS),
-        "RoFormerForCausalLM": inside(bert.words, bert.WORDS),
+        "RoFormerForMaskedLM": inside(bert.words, *bert.WORDS),
+        "RoFormerForCausalLM": inside(bert.words, *bert.WORDS),
         "RoFormerForSequenceClassification": inside(
             sentence,
-            (
-                Entry("classifier.dense", "head.transform.dense"),
-                Entry("classifier.out_proj", "head.output"),
-            ),
+            Entry("classifier.dense", "head.transform.dense"),
+            Entry("classifier.out_proj", "head.output"),
         ),
         "RoFormerForTokenClassification": inside(
             lambda t: Tagging(labels=t.labels, bias=True, dropout=t["hidden_dropout_prob"]),
-            (Entry("classifier", "head.output"),),
+            Entry("classifier", "head.output"),
         ),
-        "RoFormerForQuestionAnswering": inside(
-            lambda t: Span(labels=t.labels, bias=True), (Entry("qa_outputs", "head.output"),)
-        ),
+        "RoFormerForQuestionAnswering": inside(lambda _: Span(labels=2, bias=True), Entry("qa_outputs", "head.output")),
     },
     presets={"roformer-base": {"architectures": ["RoFormerForMaskedLM"]}},
 )

@@ -86,10 +86,13 @@ def load(place: str | Path, *, family: str | None = None) -> Tokenizer:
 def _refuse(folder: Path, vocabulary: Path, theirs: Theirs) -> None:
     """Stop at a tokenizer that would open as one of another family, and cut texts otherwise than its own."""
     named = str(theirs.get("tokenizer_class") or "")
-    if named.startswith("RoFormer") or (vocabulary.suffix == ".txt" and theirs["model_type"] == "roformer"):
+    if named.startswith("RoFormer") or (
+        not named and vocabulary.suffix == ".txt" and theirs["model_type"] == "roformer"
+    ):
         raise TokenizerError(
             f"{folder}: RoFormer's published tokenizers find Chinese words by a dictionary (jieba), which is not known "
-            'here. Give the network ids that its own tokenizer made, or have texts cut like BERT\'s: family="bert"'
+            "here. Give the network ids that its own tokenizer made; or have texts cut like BERT's: "
+            'regard.text.load(folder, family="bert").save(other) makes a tokenizer of it that any command opens'
         )
 
 

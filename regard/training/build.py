@@ -171,9 +171,11 @@ def width(design: config.Network) -> int:
 
 
 def longest(design: config.Network) -> int | None:
-    """How long a row may be, where positions are learnt; None where they are a formula."""
+    """How long a row may be, where positions are learnt, or an encoder has a table of angles; None where none ends."""
     parts = [getattr(design, side, None) for side in ("embedding", "source", "target")]
     lengths = [part.position.length for part in parts if part and isinstance(part.position, config.Learned)]
+    turned = getattr(getattr(design, "encoder", None), "position", None)
+    lengths += [turned.length] if isinstance(turned, config.Rotary) else []
     return min(lengths, default=None)
 
 

@@ -20,8 +20,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from regard.checkpoint.files import write_json
-from regard.text.folder import read_json_if_there
+from regard.checkpoint.files import CheckpointError, read_json, write_json
 from regard.training import state
 
 WHICH = "run.json"
@@ -105,9 +104,15 @@ class Folder:
         state.flush(self.place)
         shutil.rmtree(old, ignore_errors=True)
 
-    def kept(self) -> dict[str, Any]:
-        """Which network the best one is: its `step`, or the steps that it is the `mean_of`, and its `value`."""
-        return read_json_if_there(self.best / WHICH)
+    def which(self) -> dict[str, Any]:
+        """Which network the best one is: its `step`, its `value`, and the steps it is the `mean_of` where it is a mean.
+
+        Empty where nobody knows: best/ is not there, or nothing in it says so.
+        """
+        try:
+            return read_json(self.best / WHICH)
+        except CheckpointError:
+            return {}
 
     def say(self, line: str) -> None:
         """A line of the log."""

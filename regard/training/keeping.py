@@ -11,7 +11,7 @@ from regard.training.state import Progress
 def wanted(there: Sequence[int], plan: Training, now: Progress) -> set[int]:
     """The steps whose states are still needed: to go on from, to fall back on, and to make the mean of."""
     last = planned(there, plan, now)[-plan.keep :]
-    return {*there[-1:], *last, *good(there, plan, now), *averaged(there, plan, now)}
+    return {*there[-1:], *last, *good(there, plan, now), *to_average(there, plan, now)}
 
 
 def planned(there: Sequence[int], plan: Training, now: Progress) -> list[int]:
@@ -20,7 +20,7 @@ def planned(there: Sequence[int], plan: Training, now: Progress) -> list[int]:
     return [step for step in there if step % plan.save_every == 0 or step == end]
 
 
-def averaged(there: Sequence[int], plan: Training, now: Progress) -> list[int]:
+def to_average(there: Sequence[int], plan: Training, now: Progress) -> list[int]:
     """The states of which `average` would make the mean now."""
     there = planned(there, plan, now)
     match plan.average:

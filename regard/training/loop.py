@@ -286,9 +286,8 @@ class Loop:
         elif now.best_step and not self.folder.best.exists():
             self.reporter.say(f"{self.folder.best} is gone: the best network is looked for anew")
             now.best, now.waited = None, 0
-        elif now.best is not None and "mean_of" in (which := self.folder.kept()):
-            # The run had ended, and nothing was better than this mean.
-            now.best = which["value"] if self.plan.better(which["value"], now.best) else now.best
+        elif now.best is not None and (which := self.folder.which()).get("step", math.inf) <= now.step:
+            now.best = which.get("value", now.best)  # at its end the run may have found a mean, which no state knows of
         now.finished = self._ended()
 
     def _last_good(self) -> str:

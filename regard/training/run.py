@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
@@ -249,10 +250,9 @@ def _finish(loop: Loop) -> str:
     Says which network is the best. Nothing of this is in a state: a run that ends in the middle of it does it again.
     """
     if not loop.folder.best.exists():  # somebody removed it, and the run has nothing left to do
-        loop.progress.best = None
-        loop.judge()
+        _put_back(loop)
     places = state.saved(loop.folder.states)
-    steps = keeping.averaged(list(places), loop.plan, loop.progress)
+    steps = keeping.to_average(list(places), loop.plan, loop.progress)
     if len(steps) > 1:
         loop.folder.rewind(loop.progress.metrics)
         parameters = dict(loop.network.named_parameters())
@@ -261,8 +261,28 @@ def _finish(loop: Loop) -> str:
             value = loop.measure(which) if loop.evaluate else None
             if value is None or loop.plan.better(value, loop.progress.best):
                 loop.folder.replace_best(loop.write, which, value)
-    best = loop.folder.kept()
-    return f"the mean of steps {', '.join(map(str, best['mean_of']))}" if "mean_of" in best else f"step {best['step']}"
+    best = loop.folder.which()
+    if "mean_of" in best:
+        return f"the mean of steps {', '.join(map(str, best['mean_of']))}"
+    return f"step {best.get('step', loop.progress.best_step)}"
+
+
+def _put_back(loop: Loop) -> None:
+    """Make the last network the best one. It has been measured, unless the measure is another by now."""
+    now, place = loop.progress, loop.folder
+    now.best = None
+    value = now.scores.get(str(now.step))
+    if loop.evaluate is not None and value is None:
+        loop.judge()
+    elif value is None or not math.isnan(value):
+        with loop.averaged():
+            place.replace_best(loop.write, {"step": now.step}, value)
+        now.best, now.best_step = value, now.step
+    if not place.best.exists():
+        raise ValueError(
+            f"no evaluation gave a number for {loop.plan.best!r}, so no network is the best one. The last state is in "
+            f"{place.states}"
+        )
 
 
 @contextmanager

@@ -110,6 +110,7 @@ VARIANTS = [
     Case("electra", "ElectraForMaskedLM", BERT | dict(embedding_size=24, tie_word_embeddings=False), "same-size"),
     Case("electra", "ElectraForCausalLM", BERT | dict(embedding_size=10, is_decoder=True), "decoder"),
     Case("roformer", "RoFormerForMaskedLM", PLAIN_BERT | dict(tie_word_embeddings=False), "same-size"),
+    Case("roformer", "RoFormerForQuestionAnswering", PLAIN_BERT | dict(num_labels=5), "of-more-labels"),
     Case("roformer", "RoFormerForCausalLM", PLAIN_BERT | dict(embedding_size=10, is_decoder=True), "decoder"),
     Case("albert", "AlbertForMaskedLM", PLAIN_BERT
          | dict(embedding_size=24, num_hidden_groups=3, inner_group_num=2), "inner-groups"),

@@ -32,7 +32,7 @@ kind = "wordpiece"
 size = 60
 
 [network]
-family = "bert"
+family = "roformer"
 layers = 1
 model_dim = 16
 heads = 2

@@ -46,7 +46,7 @@ def value(key, default):
     if key in CHOICES:
         return CHOICES[key]
     if key in MODEL_DIMS:
-        return st.sampled_from([12, 24, 36])
+        return st.sampled_from([24, 48, 72])
     if key in HEADS:
         return st.sampled_from([1, 2, 3, 4, 6])
     if "drop" in key:

@@ -88,6 +88,11 @@ def test_keys_that_change_nothing_are_accepted(family):
     assert all(why for why in (*COMMON.values(), *family.ignored.values(), *family.ignored_weights.values()))
 
 
+def test_pairs_of_numbers_need_a_head_of_even_size():
+    with pytest.raises(ConfigError, match="hidden_size / num_attention_heads is odd"):
+        FAMILIES["roformer"].read({"hidden_size": 12, "num_attention_heads": 4})
+
+
 def test_labels_are_counted_or_named():
     read = FAMILIES["bert"].read
     named = read({"id2label": {"0": "bad", "1": "good", "2": "unclear"}}, "BertForSequenceClassification")[0]

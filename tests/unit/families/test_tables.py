@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from unit.checkpoint.folders import ARCHITECTURES, equal_bits, family_of, one_block, small
 
-from regard.families.table import AsRow, Entry, Place, Same, Transposed, TransposedTogether, places
+from regard.families.table import AsRow, Entry, Interleaved, Place, Same, Transposed, TransposedTogether, places
 from regard.transformer.network import empty
 
 ARRANGEMENTS = [
@@ -92,6 +92,19 @@ def test_a_row_there_and_back(size, seed):
     assert AsRow().write([vector]).shape == (1, size)
     assert equal_bits(AsRow().read(AsRow().write([vector]), 1)[0], vector)
     assert equal_bits(AsRow().write(AsRow().read(vector[None], 1)), vector[None])
+
+
+@settings(derandomize=True, deadline=None, max_examples=30)
+@given(heads=st.integers(1, 4), pairs=st.integers(1, 4), columns=st.none() | st.integers(1, 5), seed=SEEDS)
+def test_pairs_there_and_back(heads, pairs, columns, seed):
+    how, size = Interleaved(heads), (2 * heads * pairs,)
+    tensor = random(size if columns is None else (*size, columns), seed)
+    assert equal_bits(how.write(how.read(tensor, 1)), tensor)
+    assert equal_bits(how.read(how.write([tensor]), 1)[0], tensor)
+
+
+def test_pairs_become_halves_in_each_head():
+    assert Interleaved(2).read(torch.arange(12), 1)[0].tolist() == [0, 2, 4, 1, 3, 5, 6, 8, 10, 7, 9, 11]
 
 
 def test_rows_and_columns_are_exchanged():

@@ -58,11 +58,22 @@ def test_a_tokenizer_that_would_cut_otherwise_than_its_own_is_refused(file, said
     assert load(tmp_path, family="bert").family == "bert"
 
 
+@pytest.mark.parametrize("kind", ["BertTokenizer", "BertTokenizerFast"])
+def test_a_class_of_its_own_goes_before_the_refusal(kind, tmp_path):
+    LAYOUTS["bert"][0](tmp_path)
+    (tmp_path / "config.json").write_text('{"model_type": "roformer"}')
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps({"tokenizer_class": kind}))
+    assert load(tmp_path).family == "bert"
+
+
 def test_a_tokenizer_that_was_trained_here_opens_beside_a_roformer(tmp_path):
     tokenizer = train(WordPiece(size=200), ["some words, and some more"])
     tokenizer.save(tmp_path)
     (tmp_path / "config.json").write_text('{"model_type": "roformer"}')
     assert load(tmp_path).ids_of(TEXTS) == tokenizer.ids_of(TEXTS)
+    (tmp_path / "tokenizer_config.json").write_text('{"tokenizer_class": "RoFormerTokenizerFast"}')
+    with pytest.raises(ValueError, match="jieba"):
+        load(tmp_path)
 
 
 def test_a_vocabulary_that_cannot_be_told_asks_for_its_family(tmp_path):

@@ -133,18 +133,37 @@ def test_a_mean_stays_the_best_until_something_is_better(tmp_path, capsys):
 def test_a_best_network_that_was_removed_is_found_again(begun, steps, capsys):
     """By a run that goes on, and by one that has nothing left to do."""
     recipe, run = begun
+    before = files_of(run)
     shutil.rmtree(run / "best")
     train(recipe, {**SHORT, "training.steps": steps}, folder=run, resume=True)
     assert "best is gone: the best network is looked for anew" in capsys.readouterr().err
-    assert Folder(run).kept()["step"] == steps
+    assert steps > 6 or files_of(run) == before
+    assert Folder(run).which()["step"] == steps
     kept = load_network(run / "best")[0].named_parameters()
     last = state.load(run / "checkpoints" / f"step-{steps:08}").tensors
     assert all(torch.equal(value, last[f"parameter/{name}"]) for name, value in kept)
 
 
+@pytest.mark.parametrize("steps", [6, 9])
+@pytest.mark.parametrize("said", [None, "no JSON"])
+def test_a_run_of_before_there_was_a_note_of_what_is_best(begun, steps, said, capsys):
+    recipe, run = begun
+    note = run / "best" / "run.json"
+    note.unlink() if said is None else note.write_text(said)
+    train(recipe, {**SHORT, "training.steps": steps}, folder=run, resume=True)
+    assert f"the best network (step {steps})" in capsys.readouterr().err
+
+
+def test_no_network_is_the_best_where_no_measure_is_a_number(tmp_path):
+    change = {**SHORT, "training.best": "bleu"}
+    with pytest.raises(ValueError, match=r"no evaluation gave a number for 'bleu'.*The last state is in .*checkpoints"):
+        train(write_recipe(tmp_path), change, folder=tmp_path / "run", measure=lambda _: {"bleu": float("nan")})
+    assert not (tmp_path / "run" / "best").exists()
+
+
 def test_a_best_network_that_is_removed_while_the_run_goes_on(tmp_path, capsys):
     recipe, run = write_recipe(tmp_path), tmp_path / "run"
-    scores = iter([9.0, 1.0, 2.0])
+    scores = iter([9.0, 1.0])
 
     def measure(_):
         shutil.rmtree(run / "best", ignore_errors=True)
@@ -153,7 +172,10 @@ def test_a_best_network_that_is_removed_while_the_run_goes_on(tmp_path, capsys):
     change = {"training.evaluate_every": 2, "training.save_every": 2, "training.best": "bleu", "training.steps": 4}
     train(recipe, change, folder=run, measure=measure)
     assert "the best network (step 4)" in capsys.readouterr().err.splitlines()[-1]
-    assert Folder(run).kept() == {"step": 4, "value": 2.0}
+    assert Folder(run).which() == {"step": 4, "value": 1.0}
+    more = {**change, "training.steps": 6}  # it is compared with what is there, and not with what is gone
+    train(recipe, more, folder=run, resume=True, measure=lambda _: {"bleu": 5.0})
+    assert Folder(run).which() == {"step": 6, "value": 5.0}
 
 
 def test_what_is_not_as_it_was_is_told_by_its_full_name(begun, capsys):

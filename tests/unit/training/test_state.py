@@ -119,7 +119,7 @@ def test_the_best_network_is_put_back_after_a_sudden_end(tmp_path):
     run.best.rename(tmp_path / ".best.old")  # the moment between two renames
     run.open()
     assert (run.best / "weights").read_text() == "old"
-    assert run.kept() == {"step": 1, "value": 0.5}
+    assert run.which() == {"step": 1, "value": 0.5}
     with pytest.raises(OSError, match="No space"):
         run.replace_best(full_disk, {"step": 2}, 0.4)
     assert (run.best / "weights").read_text() == "old"
@@ -137,6 +137,20 @@ def test_a_damaged_state_is_passed_over(tmp_path, capsys):
     assert "step-00000006 cannot be read" in said
     assert "going on from step 4" in said
     assert files_of(tmp_path / "run") == expected
+
+
+def test_a_mean_from_after_the_state_says_nothing_to_it(tmp_path):
+    """The run had ended with a mean, and goes on from before: what was a new best network is one again."""
+    recipe, run = write_recipe(tmp_path), tmp_path / "run"
+    change = {"training.steps": 6, "training.save_every": 2, "training.evaluate_every": 2, "training.best": "bleu"}
+    change["training.average"] = {"kind": "last", "count": 2}
+    first, again = iter([1.0, 2.0, 3.0, 9.0]), iter([3.0, 9.0])
+    train(recipe, change, folder=run, measure=lambda _: {"bleu": next(first)})
+    expected = files_of(run)
+    assert Folder(run).which() == {"step": 6, "mean_of": [4, 6], "value": 9.0}
+    (run / "checkpoints" / "step-00000006" / "state.safetensors").write_bytes(b"")
+    train(recipe, change, folder=run, resume=True, measure=lambda _: {"bleu": next(again)})
+    assert files_of(run) == expected
 
 
 def test_what_cannot_be_read_is_kept_until_the_run_has_passed_it(tmp_path):

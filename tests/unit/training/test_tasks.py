@@ -12,6 +12,7 @@ from unit.training.tiny import RECIPE, WORDS, write_recipe
 import regard
 from regard.text.load import load as load_tokenizer
 from regard.training import run as running
+from regard.training.build import longest
 from regard.training.dropout import Dropout
 from regard.training.folder import Folder, read_metrics
 from regard.training.progress import Lines
@@ -101,6 +102,7 @@ def test_fill_reads_what_stands_beside_a_hidden_word(tmp_path):
     best = train(path, {"training.tokens": 1024}, folder=tmp_path / "run")
     learns(tmp_path / "run", "valid_accuracy", 0.75)
     network, tokenizer = regard.load(best).network.eval(), load_tokenizer(best)
+    assert longest(network.config) == 20  # rows of whoever goes on with it are cut to that
     words = "a3 b3 a11 <mask> a5 b5 <mask> b9 a6 b6".split()
     guessed = network(torch.tensor([[tokenizer.id(word) for word in words]])).logits[0].argmax(dim=-1)
     assert [int(guessed[place]) for place in (3, 6)] == [tokenizer.id("b11"), tokenizer.id("a9")]
