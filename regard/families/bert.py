@@ -85,7 +85,7 @@ def network(theirs: Theirs, head: Head | None) -> EncoderOnly | DecoderOnly:
         order=NormOrder.POST,
         mask=Everything(),
     )
-    stack = Stack(
+    blocks = Stack(
         layers=theirs["num_hidden_layers"],
         sharing=Apart(),
         blocks=(block,),
@@ -106,18 +106,22 @@ def network(theirs: Theirs, head: Head | None) -> EncoderOnly | DecoderOnly:
     )
     start, dim = Normal(deviation=theirs["initializer_range"]), theirs["hidden_size"]
     if theirs["is_decoder"]:
-        return DecoderOnly(model_dim=dim, embedding=embedding, decoder=stack, head=head, initialization=start)
-    return EncoderOnly(model_dim=dim, embedding=embedding, encoder=stack, head=head, initialization=start)
+        return DecoderOnly(model_dim=dim, embedding=embedding, decoder=blocks, head=head, initialization=start)
+    return EncoderOnly(model_dim=dim, embedding=embedding, encoder=blocks, head=head, initialization=start)
+
+
+def stack(design: EncoderOnly | DecoderOnly) -> Stack:
+    """The blocks of a network."""
+    return design.encoder if isinstance(design, EncoderOnly) else design.decoder
 
 
 def describe(design: EncoderOnly | DecoderOnly) -> dict[str, Any]:
     """The config of a network."""
-    stack = design.encoder if isinstance(design, EncoderOnly) else design.decoder
-    block, start = stack.blocks[0], design.initialization
+    block, start = stack(design).blocks[0], design.initialization
     return {
         "vocab_size": design.embedding.tokens.vocabulary,  # type: ignore[union-attr]
         "hidden_size": design.model_dim,
-        "num_hidden_layers": stack.layers,
+        "num_hidden_layers": stack(design).layers,
         "num_attention_heads": block.attention.heads,
         "intermediate_size": block.feedforward.dim,
         "hidden_act": activation_name(block.feedforward.activation),

@@ -10,6 +10,7 @@ from typing import Any
 from torch import Tensor
 
 from regard.families import bert
+from regard.families.bert import stack
 from regard.families.family import Architecture, ConfigError, Family, Maybe, Story, Theirs
 from regard.families.sinusoids import sinusoids
 from regard.families.table import Entry, Interleaved
@@ -23,7 +24,6 @@ from regard.transformer.config import (
     Projection,
     Rotary,
     Span,
-    Stack,
     Tagging,
     Transform,
 )
@@ -49,11 +49,6 @@ def network(theirs: Theirs, head: Head | None) -> EncoderOnly | DecoderOnly:
     if isinstance(design, DecoderOnly):
         return replace(design, embedding=embedding, decoder=replace(design.decoder, position=turned))
     return replace(design, embedding=embedding, encoder=replace(design.encoder, position=turned))
-
-
-def stack(design: EncoderOnly | DecoderOnly) -> Stack:
-    """The blocks of a network."""
-    return design.encoder if isinstance(design, EncoderOnly) else design.decoder
 
 
 def describe(design: EncoderOnly | DecoderOnly) -> dict[str, Any]:
