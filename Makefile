@@ -30,7 +30,7 @@ tests: $(VENV)/installed-dev
 	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q $(PYTEST)
 
 docs: $(VENV)/installed
-	@$(BIN)/python -m regard.families.page
+	@$(BIN)/python docs/make_families_page.py
 
 format: $(VENV)/installed-dev
 	@$(BIN)/ruff check --fix .

@@ -34,9 +34,9 @@ from regard.data.encoders.pairs import Pairs
 from regard.data.encoding import EXAMPLES, encode
 from regard.data.example import Pair
 from regard.data.source import Source
-from regard.text.kinds import ByteBPE
-from regard.text.load import load
-from regard.text.train import train
+from regard.tokenization.algorithms import ByteBPE
+from regard.tokenization.tokenizer_loader import load
+from regard.tokenization.tokenizer_trainer import train
 
 BUDGET = 4096
 SIDES = ("source", "target")

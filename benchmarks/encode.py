@@ -172,9 +172,9 @@ def ours(folder, how, threads):
 
     from regard.checkpoint.load import load
     from regard.engine import Precision, prepare
+    from regard.transformer.batch_layout import Rows
     from regard.transformer.config import Pooling
     from regard.transformer.pooling import pool
-    from regard.transformer.rows import Rows
 
     torch.set_num_threads(threads)
     network = load(folder, dtype=torch.float32)[0].eval()

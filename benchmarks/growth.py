@@ -47,7 +47,7 @@ BASE = dict(vocabulary=32000, layers=(6, 6), model_dim=512, heads=8, inner_dim=2
 TINY = dict(vocabulary=4000, layers=(2, 2), model_dim=64, heads=4, inner_dim=256)
 START, TEXTS, SOURCE, NEW = 1, 16, 24, 32
 KERNELS = 8 * 2**20
-PAGE, FEW, ROOM = 4096, 32, 256  # bytes; the places of a cache that had to grow (regard/engine/kept.py)
+PAGE, FEW, ROOM = 4096, 32, 256  # bytes; the places of a cache that had to grow (regard/engine/kv_cache.py)
 AT_A_TIME = 384  # tokens that a feed-forward layer reads (regard/native/c/block.c)
 GIVEN_BACK = {"MALLOC_MMAP_THRESHOLD_": "65536"}
 PRECISIONS = ("fp32", "int8")
@@ -128,7 +128,7 @@ def speeds(networks, name, points, vocabulary, rounds):
 def encoding(networks, lengths, vocabulary):
     import torch
 
-    from regard.transformer.rows import Rows
+    from regard.transformer.batch_layout import Rows
 
     lengths = sorted(lengths)  # rows of one length are computed together
     tokens = torch.randint(2, vocabulary, (sum(lengths),), generator=torch.Generator().manual_seed(0))
@@ -181,7 +181,7 @@ def same_tokens(networks, rows_of, vocabulary, rounds):
 
 
 def room(longest, head):
-    """The places of a row that take memory, when those of a head have so many bytes each (`regard/engine/kept.py`)."""
+    """The places of a row that take memory, when those of a head have so many bytes each (`regard/engine/kv_cache.py`)."""
     a_page = max(1, PAGE // head)
     return FEW if longest <= FEW else -(-longest // a_page) * a_page
 
@@ -273,7 +273,7 @@ def memories(size, points, threads):
 
 
 def picture(file, panels, memory_points):
-    from regard.training.plot import Curve, svg
+    from regard.training.run.curves import Curve, svg
 
     drawn = [[Curve("int8", curves["int8"]), Curve(f"fp32: {name}", curves["fp32"])] for name, curves in panels.items()]
     if memory_points:

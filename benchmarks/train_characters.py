@@ -170,11 +170,11 @@ def ours(place, given, minutes, folder, environment):
 
 
 def compare(given, place, text, environment):
-    from regard.training import ready
+    from regard.training.recipe import presets
 
     print(f"load {os.getloadavg()[0]:.1f}, {given.threads} threads, torch {torch.__version__}, "
           f"Python {platform.python_version()}")  # fmt: skip
-    (place / "recipe.toml").write_text(ready.text(given.recipe), encoding="utf-8")
+    (place / "recipe.toml").write_text(presets.text(given.recipe), encoding="utf-8")
     rows, minutes = [], None
     if not given.alone:
         command = [sys.executable, Path(__file__).resolve(), "--side", place, "--iterations", given.iterations]

@@ -10,7 +10,7 @@ __getattr__, __dir__, __all__ = attach(
         "Model": "regard.model",
         "preset": "regard.families.registry",
         "presets": "regard.families.registry",
-        "train": "regard.tasks.train",
+        "train": "regard.evaluation.train",
         "transformer_2017": "regard.families.transformer",
     },
 )

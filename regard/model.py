@@ -15,21 +15,21 @@ from regard.checkpoint import load as checkpoint
 from regard.checkpoint.load import AnyNetwork
 from regard.checkpoint.report import Report
 from regard.checkpoint.save import save
-from regard.engine import matrix as engine
+from regard.engine import linear as engine
 from regard.engine import shortlist as shortlists
-from regard.engine.matrix import Precision
-from regard.engine.network import matrices, prepare
+from regard.engine.compiler import matrices, prepare
+from regard.engine.linear import Precision
 from regard.engine.shortlist import Shortlist
-from regard.generation.given import rooms
+from regard.generation.inputs import rooms
 from regard.native.memory import MappedFiles
 from regard.tasks import generate as generating
-from regard.tasks import habits
+from regard.tasks import generation_config
 from regard.tasks import translate as translating
 from regard.tasks.generate import Chance
-from regard.tasks.written import Written
-from regard.text import load as text
-from regard.text.tokenizer import Tokenizer
-from regard.transformer.describe import render, tree
+from regard.tasks.results import Written
+from regard.tokenization import tokenizer_loader as text
+from regard.tokenization.tokenizer import Tokenizer
+from regard.transformer.module_tree import render, tree
 from regard.transformer.network import EncoderDecoder
 
 
@@ -51,9 +51,9 @@ class Model:
         return text.load(self.folder)
 
     @cached_property
-    def habits(self) -> habits.Habits:
+    def habits(self) -> generation_config.Habits:
         """How the model's authors let it write."""
-        return habits.read(self.folder, self.tokenizer)
+        return generation_config.read(self.folder, self.tokenizer)
 
     @cached_property
     def shortlist(self) -> Shortlist:

@@ -18,15 +18,15 @@ import torch
 from torch import Tensor, nn
 
 from regard.checkpoint.files import CONFIG, CheckpointError, Stored, open_tensors, read_json
+from regard.checkpoint.quantized_tensor import Rounded, as_stored, widened
 from regard.checkpoint.report import Fate, Origin, Report
-from regard.checkpoint.rounding import Rounded, as_stored, widened
 from regard.families.family import ConfigError, Family
 from regard.families.registry import FAMILIES
-from regard.families.table import Place, Same, places
+from regard.families.weight_map import Place, Same, places
 from regard.transformer import config, network
 from regard.transformer.config import LanguageModel, TwoHeads, Weights
 from regard.transformer.config_json import from_json
-from regard.transformer.dual import DualEncoder
+from regard.transformer.dual_encoder import DualEncoder
 from regard.transformer.initialization import initialize
 from regard.transformer.network import DecoderOnly, EncoderDecoder, EncoderOnly
 from regard.transformer.two_stream import TwoStream

@@ -17,11 +17,11 @@ from torch import Tensor, nn
 
 from regard.checkpoint.files import CONFIG, write_json, write_tensors
 from regard.checkpoint.load import NATIVE, AnyNetwork
+from regard.checkpoint.quantized_tensor import SCALE, narrowed, rounded
 from regard.checkpoint.report import Origin
-from regard.checkpoint.rounding import SCALE, narrowed, rounded
 from regard.families.family import ConfigError, alike
 from regard.families.registry import FAMILIES
-from regard.families.table import Place, Same, places
+from regard.families.weight_map import Place, Same, places
 from regard.transformer import config
 from regard.transformer.config_json import to_json
 

@@ -78,9 +78,9 @@ def convert(
 
     from regard.checkpoint.load import load
     from regard.checkpoint.save import save
-    from regard.engine import quality
+    from regard.engine import quantization_error
     from regard.engine import shortlist as shortlists
-    from regard.engine.network import matrices
+    from regard.engine.compiler import matrices
 
     network, report = load(source, dtype=torch.float32 if precision else None)
     sys.stderr.write(report.render() + "\n")
@@ -95,7 +95,7 @@ def convert(
         shutil.copyfile(path, target / path.name)
     names = f", with {', '.join(path.name for path in beside)}" if beside else ""
     sys.stderr.write(f"{target}: written in the layout of {written}{names}\n")
-    (target / quality.FILE).unlink(missing_ok=True)  # what --force found there
+    (target / quantization_error.FILE).unlink(missing_ok=True)  # what --force found there
     if learnt:
         shortlists.write(target, learnt)
     if precision:
@@ -107,18 +107,18 @@ def _shortlist(network: AnyNetwork, source: Path, files: tuple[Path, Path]) -> S
     from itertools import islice
 
     from regard.data.example import Pair
-    from regard.data.reading import read
-    from regard.generation.given import rooms
-    from regard.tasks import lexicon
-    from regard.text.load import load
+    from regard.data.reader import read
+    from regard.generation.inputs import rooms
+    from regard.tasks import word_alignment
+    from regard.tokenization.tokenizer_loader import load
     from regard.transformer.network import EncoderDecoder
 
     if not isinstance(network, EncoderDecoder):
         raise typer.BadParameter("--shortlist is for networks with an encoder and a decoder: leave it out")
     tokenizer, (one, other) = load(source), rooms(network)
     assert one is not None
-    found = lexicon.learn(read(Pair, files), tokenizer, (one.vocabulary, other.vocabulary))
-    length = lexicon.usual_length(islice(read(Pair, files), lexicon.LINES), tokenizer, found)
+    found = word_alignment.learn(read(Pair, files), tokenizer, (one.vocabulary, other.vocabulary))
+    length = word_alignment.usual_length(islice(read(Pair, files), word_alignment.LINES), tokenizer, found)
     sys.stderr.write(f"shortlist: {length:,.0f} of {found.vocabulary:,} tokens for a text, on average\n")
     return found
 
@@ -128,23 +128,23 @@ def _measure(network: AnyNetwork, source: Path, target: Path, texts: Path | None
     from itertools import islice
 
     import regard.model
-    from regard.engine import quality
-    from regard.engine.matrix import Precision as Kind
-    from regard.tasks import probes
-    from regard.text.files import lines
+    from regard.engine import quantization_error
+    from regard.engine.linear import Precision as Kind
+    from regard.tasks import calibration
+    from regard.tokenization.text_files import lines
 
-    quality.write(target, Kind.INT8, None)  # so that it is known for what it is, even if measuring fails
+    quantization_error.write(target, Kind.INT8, None)  # so that it is known for what it is, even if measuring fails
     rounded = regard.model.load(target, precision=Kind.INT8)
     if texts is None:
-        found, on = probes.drawn(network), "what was drawn by chance (--measure FILE: on your texts)"
+        found, on = calibration.drawn(network), "what was drawn by chance (--measure FILE: on your texts)"
     else:
         plain = regard.model.load(source)
-        given = (line for _, line in islice(lines(str(texts)), probes.COUNT * 4))
-        found, on = probes.of_texts(network, plain.tokenizer, plain.habits, given), texts.name
+        given = (line for _, line in islice(lines(str(texts)), calibration.COUNT * 4))
+        found, on = calibration.of_texts(network, plain.tokenizer, plain.habits, given), texts.name
     loss, why = None, "there was no text to read"
     try:
-        loss = quality.measure(network, rounded.network, found, on) if found else None
+        loss = quantization_error.measure(network, rounded.network, found, on) if found else None
     except ValueError as error:  # a head may look for a token that chance did not draw
         why = str(error)
-    quality.write(target, Kind.INT8, loss)
+    quantization_error.write(target, Kind.INT8, loss)
     sys.stderr.write(f"int8: {loss or f'what that loses was not measured: {why}'}\n")

@@ -81,8 +81,8 @@ def demo(
 
 
 def _train(folder: Path, steps: int | None) -> None:
-    from regard.data import dates
-    from regard.training.run import train
+    from regard.demo import dates
+    from regard.training.run.run import train
 
     folder.mkdir(parents=True, exist_ok=True)
     which = dates.days(TRAINING + CHOOSING, seed=0)
@@ -103,7 +103,7 @@ def _train(folder: Path, steps: int | None) -> None:
 
 def _examine(model: Model) -> None:
     """How many dates it reads right that it has never seen, and how many written in ways that it has never seen."""
-    from regard.data import dates
+    from regard.demo import dates
     from regard.tasks.translate import Wish
 
     days = dates.days(TRAINING + CHOOSING + EXAM, seed=0)[-EXAM:]
@@ -125,8 +125,8 @@ def _picture(model: Model) -> None:
     """What the decoder looks at while it writes one date."""
     import torch
 
+    from regard.transformer.capture import watch
     from regard.transformer.network import EncoderDecoder
-    from regard.transformer.watching import watch
 
     network, tokenizer = model.network, model.tokenizer
     assert isinstance(network, EncoderDecoder)

@@ -14,9 +14,9 @@ import typer
 from typer.core import TyperCommand
 
 if TYPE_CHECKING:
-    from regard.data.doctor.recipe import Recipe
-    from regard.data.doctor.report import Report
     from regard.data.formats import Format
+    from regard.doctor.data_recipe import Recipe
+    from regard.doctor.doctor_report import Report
 
 SEVERAL = ("--valid", "--test", "--script", "--columns")
 SEPARATORS = {"tab": "\t", "comma": ",", "blank": " ", "semicolon": ";"}
@@ -85,7 +85,7 @@ def doctor(
 
     The exit code says whether training should go ahead: 0 yes, 1 no, 2 the call was wrong.
     """
-    from regard.data.doctor.examination import CallError
+    from regard.doctor.examination import CallError
 
     recipe = _recipe(files, task, valid, test)
     options = _Options(
@@ -123,8 +123,8 @@ class _Options:
 
 def _recipe(files: list[Path], task: Task | None, valid: list[Path] | None, test: list[Path] | None) -> Recipe:
     """The recipe that was given, or one made of the call."""
-    from regard.data.doctor.reading import Split
-    from regard.data.doctor.recipe import Recipe, read_recipe
+    from regard.doctor.data_recipe import Recipe, read_recipe
+    from regard.doctor.tolerant_reader import Split
 
     if task is not None:
         sets = {Split.TRAIN: files, Split.VALID: valid or [], Split.TEST: test or []}
@@ -149,10 +149,10 @@ def _named(option: str, words: list[str] | None) -> dict[str, str]:
 
 def _form(recipe: Recipe, options: _Options) -> Format:
     """The format of the files, told by their endings, with the columns that were asked for."""
-    from regard.data.doctor.reading import Split
     from regard.data.example import TASKS
     from regard.data.formats import Cells, JsonLines, Quoting, Table
-    from regard.data.reading import format_of
+    from regard.data.reader import format_of
+    from regard.doctor.tolerant_reader import Split
 
     numbers = {name: int(value) if str(value).isdecimal() else value for name, value in options.columns.items()}
     if options.separator is not None:
@@ -174,11 +174,11 @@ def _examine(recipe: Recipe, options: _Options) -> Report:
     from rich.console import Console
     from rich.progress import Progress
 
-    from regard.data.doctor.examination import examine
+    from regard.doctor.examination import examine
 
     tokenizer = None
     if options.tokenizer is not None:
-        from regard.text.load import load
+        from regard.tokenization.tokenizer_loader import load
 
         tokenizer = load(options.tokenizer)
     form = _form(recipe, options)
@@ -202,6 +202,6 @@ def _examine(recipe: Recipe, options: _Options) -> Report:
 def _print(report: Report) -> None:
     from rich.console import Console
 
-    from regard.data.doctor.render import render
+    from regard.doctor.render import render
 
     render(report, Console(highlight=False))

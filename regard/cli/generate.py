@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from regard.cli.writing import PRECISION, Wanted
+from regard.cli.text_io import PRECISION, Wanted
 
 
 def generate(
@@ -39,7 +39,7 @@ def generate(
 
     The prompt itself is not repeated. Where there are several, a line break in a result is written as \\n.
     """
-    from regard.cli.writing import Inputs, asking, opened, show, show_streams
+    from regard.cli.text_io import Inputs, asking, opened, show, show_streams
 
     if not sample and (temperature != 1 or top_k is not None or top_p is not None or min_p is not None):
         raise typer.BadParameter("--temperature, --top-k, --top-p and --min-p draw by chance: add --sample")

@@ -21,7 +21,7 @@ def plot(
     target = output or run / "curves.svg"
     if target.suffix not in (".svg", ".png"):
         raise typer.BadParameter(f"{target}: the name must end in .svg or .png")
-    from regard.training.plot import plot as draw
+    from regard.training.run.curves import plot as draw
 
     draw(run, target)
     sys.stdout.write(f"{target}\n")

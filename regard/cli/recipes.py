@@ -14,7 +14,7 @@ def recipes(
     copy: Annotated[Path | None, typer.Option(help="Write it to this file, to be changed.")] = None,
 ) -> None:
     """List the ready recipes; show one by its NAME, or copy it."""
-    from regard.training.ready import names, text, title
+    from regard.training.recipe.presets import names, text, title
 
     if name is None:
         width = max(map(len, names()))

@@ -50,7 +50,7 @@ def _of_preset(name: str) -> config.Network:
 
 def _print(design: config.Network, as_json: bool) -> None:
     from regard.transformer.config_json import to_json
-    from regard.transformer.describe import count, render, tree
+    from regard.transformer.module_tree import count, render, tree
 
     if as_json:
         sys.stdout.write(json.dumps({"parameters": count(design), "network": to_json(design)}) + "\n")
@@ -60,7 +60,7 @@ def _print(design: config.Network, as_json: bool) -> None:
 
 def _list_presets() -> None:
     from regard.families.registry import preset, presets
-    from regard.transformer.describe import count
+    from regard.transformer.module_tree import count
 
     for name in presets():
         sys.stdout.write(f"{name:20} {count(preset(name)):>16,} parameters\n")

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 if TYPE_CHECKING:
-    from regard.text.tokenizer import Encoded
+    from regard.tokenization.tokenizer import Encoded
 
 TOGETHER = 1000
 """Texts that are encoded at once."""
@@ -36,7 +36,7 @@ def tokenize(
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object for each text.")] = False,
 ) -> None:
     """Show tokens, ids and places of TEXT, as the tokenizer in MODEL cuts it."""
-    from regard.text.load import load
+    from regard.tokenization.tokenizer_loader import load
 
     tokenizer = load(model, family=family)
     tokenizer = tokenizer.target if target else tokenizer
@@ -61,7 +61,7 @@ def tokenize(
 
 def _lines(text: str) -> Iterator[str]:
     """The text itself, the lines of the file of that name, or those of standard input."""
-    from regard.text.files import decode, lines
+    from regard.tokenization.text_files import decode, lines
 
     if text == "-":
         for number, line in enumerate(sys.stdin.buffer, 1):

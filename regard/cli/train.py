@@ -20,14 +20,14 @@ def train(
 ) -> None:
     """Train what RECIPE describes. The best network is in the folder `best` of the run."""
     if dry_run:
-        from regard.tasks.train import check_best
-        from regard.training.outlook import outlook
-        from regard.training.recipe import read
+        from regard.evaluation.train import check_best
+        from regard.training.recipe.dry_run import outlook
+        from regard.training.recipe.schema import read
 
         chosen = read(recipe, changes or ())
         check_best(chosen)
         sys.stdout.write(outlook(chosen))
         return
-    from regard.tasks.train import train as run
+    from regard.evaluation.train import train as run
 
     sys.stdout.write(f"{run(recipe, changes or (), folder=folder, resume=resume)}\n")

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from regard.cli.writing import PRECISION, Wanted
+from regard.cli.text_io import PRECISION, Wanted
 
 
 def translate(
@@ -37,7 +37,7 @@ def translate(
     Models that know several languages or tasks are told which with --from, --to or --prefix; if it is left out, the
     error lists what the model knows.
     """
-    from regard.cli.writing import Inputs, asking, opened, show, show_streams
+    from regard.cli.text_io import Inputs, asking, opened, show, show_streams
 
     if alignment and not as_json:
         raise typer.BadParameter("--alignment is a part of the JSON: add --json")

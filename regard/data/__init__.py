@@ -13,6 +13,6 @@ __getattr__, __dir__, __all__ = attach(
         "Packed": "regard.data.batches",
         "Source": "regard.data.source",
         "encode": "regard.data.encoding",
-        "read": "regard.data.reading",
+        "read": "regard.data.reader",
     },
 )

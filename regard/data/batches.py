@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from regard.data.corpus import Column, Corpus
-from regard.data.packing import pack
-from regard.data.plan import Numbers, Plan, by_length, padded_area, shuffled
-from regard.transformer.rows import Rows
+from regard.data.document_packing import pack
+from regard.data.epoch_plan import Numbers, Plan, by_length, padded_area, shuffled
+from regard.transformer.batch_layout import Rows
 
 
 class TooLong(Enum):

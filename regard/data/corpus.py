@@ -16,8 +16,8 @@ from typing import Any, SupportsIndex
 import numpy as np
 from numpy.typing import NDArray
 
+from regard.data.length_policy import Cuts
 from regard.data.source import Stamp, stamps_from_json
-from regard.data.windows import Cuts
 
 ABOUT = "corpus.json"
 VERSION = 1

@@ -18,15 +18,15 @@ from pathlib import Path
 
 import numpy as np
 
-from regard.data import cache
+from regard.data import corpus_cache
 from regard.data.corpus import ABOUT, VERSION, Corpus
-from regard.data.encoders.base import ORIGIN, Chunk, Encoder
+from regard.data.encoders.encoder_base import ORIGIN, Chunk, Encoder
 from regard.data.example import Example, Labelled, Pair, Plain, Question
+from regard.data.length_policy import Cuts
 from regard.data.ragged import Ragged
 from regard.data.source import Source, Stamp, stamps_to_json
-from regard.data.windows import Cuts
-from regard.text.files import DataError
-from regard.text.folder import write_files
+from regard.tokenization.io import write_files
+from regard.tokenization.text_files import DataError
 
 EXAMPLES, CHARACTERS = 4096, 1_000_000
 """A chunk is full when it has so many of either."""
@@ -47,13 +47,13 @@ def encode(source: Source, encoder: Encoder, folder: str | Path, progress: Progr
             f"{type(encoder).__name__} encodes {encoder.kind.__name__}, not {source.kind.__name__} examples"
         )
     folder = Path(folder)
-    before = cache.latest(folder)
+    before = corpus_cache.latest(folder)
     stamps = source.stamps(before.files if before else {})
     key = _key(source, encoder, stamps)
-    found = cache.find(folder, key)
+    found = corpus_cache.find(folder, key)
     if found is None:
-        with cache.locked(folder):
-            found = cache.find(folder, key)  # another process may have made it while we waited
+        with corpus_cache.locked(folder):
+            found = corpus_cache.find(folder, key)  # another process may have made it while we waited
             if found is None:
                 _make(source, encoder, folder, key, stamps, progress)
                 return Corpus(folder / key)
@@ -82,7 +82,7 @@ def _write_about(folder: Path, about: Mapping[str, object]) -> None:
 def _make(
     source: Source, encoder: Encoder, folder: Path, key: str, stamps: Mapping[str, Stamp], progress: Progress | None
 ) -> None:
-    with cache.making(folder) as place:
+    with corpus_cache.making(folder) as place:
         with _Writer(place, encoder) as writer:
             for count, chunk in _encoded(_chunks(source.read()), encoder):
                 writer.write(count, chunk)
@@ -94,7 +94,7 @@ def _make(
             if now != stamps.get(name):
                 raise DataError(name, None, "the file was changed while it was read: encode it again")
         _write_about(place, {**writer.about(), "files": stamps_to_json(stamps)})
-        cache.publish(folder, key)
+        corpus_cache.publish(folder, key)
 
 
 def _chunks(examples: Iterable[Example]) -> Iterator[list[Example]]:

@@ -11,8 +11,8 @@ from typing import Any, NoReturn, TypeVar, cast
 
 from regard.data.example import Answer, Example, Labelled, Pair, Plain, Question, Tagged
 from regard.data.formats import Scheme
-from regard.data.tags import recognise, to_bio
-from regard.text.files import DataError
+from regard.data.tag_schemes import recognise, to_bio
+from regard.tokenization.text_files import DataError
 
 E = TypeVar("E", bound=Example)
 

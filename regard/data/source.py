@@ -12,10 +12,10 @@ from typing import Any, cast
 from regard.data.example import TASKS, Example
 from regard.data.fields import Label
 from regard.data.formats import Format
+from regard.data.reader import Files, read
 from regard.data.readers.jsonl import Records
 from regard.data.readers.plain import expand
-from regard.data.reading import Files, read
-from regard.text.files import DataError
+from regard.tokenization.text_files import DataError
 
 SAMPLES, SAMPLE = 64, 4096
 """How many places of a file are looked at, and how many bytes at each, to see that it is still the same."""

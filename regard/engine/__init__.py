@@ -6,7 +6,7 @@ from regard.lazy import attach
 __getattr__, __dir__, __all__ = attach(
     __name__,
     {
-        "Precision": "regard.engine.matrix",
-        "prepare": "regard.engine.network",
+        "Precision": "regard.engine.linear",
+        "prepare": "regard.engine.compiler",
     },
 )

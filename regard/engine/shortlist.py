@@ -1,7 +1,7 @@
 """A shortlist: the tokens that a translation may be written with, looked up by the tokens of its source.
 
 To score a vocabulary of tens of thousands takes a good part of the time that a token takes, though nearly all of it has
-nothing to do with the text. A table that was learnt from parallel text (`regard.tasks.lexicon`) says for each token of
+nothing to do with the text. A table that was learnt from parallel text (`regard.tasks.word_alignment`) says for each token of
 the source which tokens of the target go with it; those, and the ones that go with everything, are scored (`listed.py`).
 """
 

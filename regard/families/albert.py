@@ -9,7 +9,7 @@ from typing import Any
 from regard.families import bert
 from regard.families.bert import POOLER, both, last_bias, sentence, words
 from regard.families.family import Architecture, Family, Story, Theirs, is_tied, labels
-from regard.families.table import Entry
+from regard.families.weight_map import Entry
 from regard.transformer.config import EncoderOnly, Groups, Head, Pooler, Pooling, Projection, Span, Tagging, TwoHeads
 
 KEYS = {

@@ -7,7 +7,7 @@ naming weights is also Marian's.
 from typing import Any
 
 from regard.families.family import Architecture, Family, Story, Theirs, activation_name, is_tied, labels, tied
-from regard.families.table import AsRow, Entry
+from regard.families.weight_map import AsRow, Entry
 from regard.transformer.config import (
     Activation,
     Apart,

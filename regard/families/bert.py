@@ -6,7 +6,7 @@ Post-norm, learned positions, segments, GELU. As `is_decoder` it reads from left
 from typing import Any
 
 from regard.families.family import Architecture, Family, Maybe, Story, Theirs, activation_name, is_tied, labels, tied
-from regard.families.table import Entry
+from regard.families.weight_map import Entry
 from regard.transformer.config import (
     Activation,
     Apart,

@@ -10,7 +10,7 @@ from typing import Any
 
 from regard.families import clip_text, clip_vision
 from regard.families.family import Architecture, ConfigError, Family, Maybe, Story, Theirs, labels
-from regard.families.table import Entry
+from regard.families.weight_map import Entry
 from regard.transformer.config import DualEncoder, EncoderOnly, Head, LayerNorm, PatchClassification, Pooling
 
 KEYS = {

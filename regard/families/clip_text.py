@@ -6,7 +6,7 @@ Pre-norm, learned positions, a quick GELU. The vector is the one at the end of t
 from typing import Any
 
 from regard.families.family import Architecture, ConfigError, Family, Story, Theirs, activation_name
-from regard.families.table import Entry
+from regard.families.weight_map import Entry
 from regard.transformer.config import (
     Apart,
     Attention,

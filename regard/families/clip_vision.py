@@ -7,8 +7,8 @@ from typing import Any
 
 from regard.families.clip_text import SIDE, UNUSED, block_weights, describe_side, stack
 from regard.families.family import Architecture, Family, Story, Theirs
-from regard.families.table import Entry
 from regard.families.vit import cut, kernel, places
+from regard.families.weight_map import Entry
 from regard.transformer.config import (
     ByWidth,
     Embedding,

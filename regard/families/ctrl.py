@@ -7,7 +7,7 @@ final norm's epsilon can be set; no attention weight is ever dropped out.
 from typing import Any
 
 from regard.families.family import Architecture, Family, Maybe, Story, Theirs, is_tied, labels, tied
-from regard.families.table import Entry
+from regard.families.weight_map import Entry
 from regard.transformer.config import (
     Activation,
     Apart,

@@ -6,7 +6,7 @@ BERT without segments and pooler. Nothing is dropped out after attention.
 from typing import Any
 
 from regard.families.family import Architecture, Family, Story, Theirs, activation_name, is_tied, labels, tied
-from regard.families.table import Entry
+from regard.families.weight_map import Entry
 from regard.transformer.config import (
     Activation,
     Apart,

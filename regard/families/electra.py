@@ -10,7 +10,7 @@ from typing import Any
 from regard.families import bert
 from regard.families.bert import dropout
 from regard.families.family import Architecture, Family, Story, Theirs
-from regard.families.table import Entry
+from regard.families.weight_map import Entry
 from regard.transformer.config import (
     Activation,
     Classification,

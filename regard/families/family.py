@@ -15,7 +15,7 @@ from typing import Any
 
 from torch import Tensor
 
-from regard.families.table import Entry
+from regard.families.weight_map import Entry
 from regard.transformer import config
 from regard.transformer.config import Activation, Head, LanguageModel, TwoHeads, Weights
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from regard.families import gpt2
 from regard.families.family import Architecture, ConfigError, Family, Maybe, Story, Theirs
-from regard.families.table import Entry, Transposed
+from regard.families.weight_map import Entry, Transposed
 from regard.transformer.config import (
     Activation,
     Classification,

@@ -6,7 +6,7 @@ Pre-norm with a final norm, learned positions, tanh-GELU; in checkpoints query, 
 from typing import Any
 
 from regard.families.family import Architecture, Family, Maybe, Story, Theirs, activation_name, is_tied, labels, tied
-from regard.families.table import Entry, Transposed, TransposedTogether
+from regard.families.weight_map import Entry, Transposed, TransposedTogether
 from regard.transformer.config import (
     Apart,
     Attention,

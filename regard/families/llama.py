@@ -18,7 +18,7 @@ from regard.families.family import (
     labels,
 )
 from regard.families.gpt2 import tagging, words
-from regard.families.table import Entry
+from regard.families.weight_map import Entry
 from regard.transformer.config import (
     Apart,
     Attention,

@@ -9,7 +9,7 @@ from typing import Any
 from regard.families import bart
 from regard.families.bart import BIAS, NORM, OUTPUT
 from regard.families.family import Architecture, Family, Story, Theirs
-from regard.families.table import Entry
+from regard.families.weight_map import Entry
 from regard.transformer.config import DecoderOnly, EncoderDecoder, Head, NormOrder, OutputBias, Span, Stack
 
 KEYS = {**bart.KEYS, "num_labels": 2, "normalize_before": True, "add_final_layer_norm": True}

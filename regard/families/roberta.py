@@ -9,7 +9,7 @@ from typing import Any
 from regard.families import bert
 from regard.families.bert import POOLER, dropout
 from regard.families.family import Architecture, ConfigError, Family, Story, Theirs
-from regard.families.table import Entry
+from regard.families.weight_map import Entry
 from regard.transformer.config import (
     Activation,
     Classification,

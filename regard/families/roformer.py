@@ -13,7 +13,7 @@ from regard.families import bert
 from regard.families.bert import stack
 from regard.families.family import Architecture, ConfigError, Family, Maybe, Story, Theirs
 from regard.families.sinusoids import sinusoids
-from regard.families.table import Entry, Interleaved
+from regard.families.weight_map import Entry, Interleaved
 from regard.transformer.config import (
     Classification,
     DecoderOnly,

@@ -4,8 +4,8 @@ import torch
 from torch import Tensor
 
 from regard.transformer import position
+from regard.transformer.batch_layout import Rows
 from regard.transformer.config import Layout, Sinusoidal
-from regard.transformer.rows import Rows
 
 
 def sinusoids(length: int, dim: int) -> Tensor:

@@ -8,7 +8,7 @@ from typing import Any
 
 from regard.families.bart import CLASSIFIER, sentence
 from regard.families.family import Architecture, Family, Maybe, Story, Theirs, activation_name, is_tied, labels
-from regard.families.table import Entry
+from regard.families.weight_map import Entry
 from regard.transformer.config import (
     Activation,
     Apart,

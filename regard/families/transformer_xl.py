@@ -7,7 +7,7 @@ gives log-probabilities. The current release of transformers no longer has it; t
 from typing import Any
 
 from regard.families.family import Architecture, ConfigError, Family, Maybe, Story, Theirs, labels
-from regard.families.table import Entry, Together
+from regard.families.weight_map import Entry, Together
 from regard.transformer.config import (
     Activation,
     AdaptiveLanguageModel,

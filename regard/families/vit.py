@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from regard.families.family import Architecture, ConfigError, Family, Maybe, Story, Theirs, activation_name, labels
-from regard.families.table import Entry, PointKernel, Reshaped
+from regard.families.weight_map import Entry, PointKernel, Reshaped
 from regard.transformer.config import (
     Apart,
     Attention,

@@ -18,7 +18,7 @@ from regard.families.family import (
     labels,
     tied,
 )
-from regard.families.table import AsRow, Entry, OfHeads, PerHead
+from regard.families.weight_map import AsRow, Entry, OfHeads, PerHead
 from regard.transformer.config import (
     AnswerSearch,
     Apart,

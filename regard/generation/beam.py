@@ -15,12 +15,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
-from regard.generation.choice import Candidate, continuations, whole_and_peaks
+from regard.generation.logits_processors import apply, only_forbid
 from regard.generation.result import Hypothesis, hypothesis
-from regard.generation.row import Row
-from regard.generation.rules import apply, only_forbid
 from regard.generation.search import Logits, State, Terms
-from regard.generation.stop import Stop, Stopped
+from regard.generation.sequence import Row
+from regard.generation.stopping_criteria import Stop, Stopped
+from regard.generation.topk import Candidate, continuations, whole_and_peaks
 
 
 class Until(Enum):

@@ -9,8 +9,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from regard.generation.row import Row, Seen
-from regard.generation.stop import Stopped
+from regard.generation.sequence import Row, Seen
+from regard.generation.stopping_criteria import Stopped
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -10,9 +10,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from regard.generation import reading
-from regard.generation.given import Given, TooLong, admit, writer
-from regard.generation.reading import Writer, device_of, packed
+from regard.generation import decoder_state
+from regard.generation.decoder_state import Writer, device_of, packed
+from regard.generation.inputs import Given, TooLong, admit, writer
 from regard.generation.search import log_probabilities
 from regard.transformer.cache import Cache
 from regard.transformer.network import DecoderOnly, EncoderDecoder
@@ -73,7 +73,7 @@ def _step_by_step(network: Writer, batch: Sequence[Pair]) -> list[Scored]:
     """As it would be written: where what is read in one go is not what is read token by token."""
     found = []
     for given, output in batch:
-        read = reading.begin(network, None)
+        read = decoder_state.begin(network, None)
         logits = [read.read([given.prompt]), *(read.read([[token]]) for token in output[:-1])]
         found.append(Scored(token_scores=tuple(_scores(torch.cat(logits), output).tolist())))
     return found

@@ -17,11 +17,11 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from regard.generation.choice import best, whole, whole_and_peaks
+from regard.generation.logits_processors import Rule, apply, only_forbid
 from regard.generation.result import Hypothesis, hypothesis
-from regard.generation.row import Row
-from regard.generation.rules import Rule, apply, only_forbid
-from regard.generation.stop import Stop, Stopped
+from regard.generation.sequence import Row
+from regard.generation.stopping_criteria import Stop, Stopped
+from regard.generation.topk import best, whole, whole_and_peaks
 
 Logits = Float[Tensor, "rows vocabulary"]
 

@@ -111,7 +111,7 @@ def _made(compiler: str, flags: tuple[str, ...], sources: list[Path], library: P
 
 def _proved(library: Path) -> bool:
     """Whether the library computes what it should, in a process that may crash."""
-    command = [sys.executable, "-m", "regard.native.proof", str(library)]
+    command = [sys.executable, "-m", "regard.native.selftest", str(library)]
     return subprocess.run(command, capture_output=True, check=False, cwd=PACKAGE.parent).returncode == 0
 
 

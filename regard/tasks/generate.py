@@ -9,17 +9,17 @@ from functools import partial
 
 from torch import nn
 
-from regard.generation.batch import Wrote
-from regard.generation.given import Given, rooms
+from regard.generation.decoding_options import Settings
+from regard.generation.inputs import Given, rooms
+from regard.generation.logits_processors import MinP, Rule, Temperature, TopK, TopP
 from regard.generation.result import Result
-from regard.generation.rules import MinP, Rule, Temperature, TopK, TopP
-from regard.generation.run import WINDOW, AtOnce, generate, stream
+from regard.generation.running_batch import Wrote
+from regard.generation.scheduler import WINDOW, AtOnce, generate, stream
 from regard.generation.search import Sample, Search
-from regard.generation.settings import Settings
-from regard.generation.stop import Repeat, Stop, Text
-from regard.tasks.habits import Habits
-from regard.tasks.written import Reader, Unfolding, Written
-from regard.text.tokenizer import Tokenizer
+from regard.generation.stopping_criteria import Repeat, Stop, Text
+from regard.tasks.generation_config import Habits
+from regard.tasks.results import Reader, Unfolding, Written
+from regard.tokenization.tokenizer import Tokenizer
 from regard.transformer.network import DecoderOnly, EncoderDecoder
 from regard.transformer.two_stream import TwoStream
 

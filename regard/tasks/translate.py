@@ -9,19 +9,19 @@ from itertools import chain, islice, repeat
 
 from torch import nn
 
-from regard.engine.listed import Listed
 from regard.engine.shortlist import Shortlist
-from regard.generation.batch import Wrote
-from regard.generation.given import Given, TooLong, rooms
+from regard.engine.shortlist_head import Listed
+from regard.generation.decoding_options import Settings
+from regard.generation.inputs import Given, TooLong, rooms
 from regard.generation.result import Hypothesis, Result
-from regard.generation.run import WINDOW, AtOnce, generate, stream
-from regard.generation.settings import Settings
-from regard.tasks.alignment import Pairs, align, written_spans
-from regard.tasks.habits import Habits
-from regard.tasks.languages import way
+from regard.generation.running_batch import Wrote
+from regard.generation.scheduler import WINDOW, AtOnce, generate, stream
+from regard.tasks.attention_alignment import Pairs, align, written_spans
+from regard.tasks.generation_config import Habits
+from regard.tasks.results import EMPTY, Reader, Unfolding, Written, joined
 from regard.tasks.sentences import Span, pieces
-from regard.tasks.written import EMPTY, Reader, Unfolding, Written, joined
-from regard.text.tokenizer import Tokenizer
+from regard.tasks.translation_direction import way
+from regard.tokenization.tokenizer import Tokenizer
 from regard.transformer import config
 from regard.transformer.network import DecoderOnly, EncoderDecoder
 

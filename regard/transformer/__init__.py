@@ -10,11 +10,11 @@ __getattr__, __dir__, __all__ = attach(
     __name__,
     {
         "Cache": "regard.transformer.cache",
-        "Rows": "regard.transformer.rows",
+        "Rows": "regard.transformer.batch_layout",
         "build": "regard.transformer.network",
-        "count": "regard.transformer.describe",
-        "render": "regard.transformer.describe",
-        "tree": "regard.transformer.describe",
-        "watch": "regard.transformer.watching",
+        "count": "regard.transformer.module_tree",
+        "render": "regard.transformer.module_tree",
+        "tree": "regard.transformer.module_tree",
+        "watch": "regard.transformer.capture",
     },
 )

@@ -14,9 +14,9 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from regard.transformer import config
+from regard.transformer.batch_layout import Rows
 from regard.transformer.config import Weights
-from regard.transformer.rows import Rows
-from regard.transformer.scores import EachToken, Scores
+from regard.transformer.head_base import EachToken, Scores
 
 
 def steps(design: config.AdaptiveTokens) -> list[tuple[int, int, int]]:

@@ -15,11 +15,11 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from regard.transformer import config
+from regard.transformer.attention_kernel import Kernel
+from regard.transformer.batch_layout import Group, Rows
 from regard.transformer.cache import Kept
-from regard.transformer.kernels import Kernel
 from regard.transformer.mask import Everything, Mask, Visible
 from regard.transformer.position import Rotation, Waves
-from regard.transformer.rows import Group, Rows
 
 Heads = Float[Tensor, "tokens heads dim"]
 KeyHeads = Float[Tensor, "key_tokens key_heads dim"]

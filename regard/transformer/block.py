@@ -9,7 +9,7 @@ x ─┬─ attention ──────── + ─┬─ cross_attention ─�
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from regard.transformer import config, feedforward, relative
+from regard.transformer import config, feedforward, relative_attention
 from regard.transformer.attention import Looking, MultiHeadAttention, Source
 from regard.transformer.cache import Kept, Remembered
 from regard.transformer.residual import Residual
@@ -25,7 +25,7 @@ class Block(nn.Module):
             return Residual(design.order, design.norm, model_dim, sublayer.output_dropout)
 
         self.mask = design.mask
-        self.attention = relative.build(design.attention, model_dim)
+        self.attention = relative_attention.build(design.attention, model_dim)
         self.attention_residual = residual(design.attention)
         self.cross_attention = MultiHeadAttention(design.cross_attention, model_dim) if design.cross_attention else None
         self.cross_attention_residual = residual(design.cross_attention) if design.cross_attention else None

@@ -16,8 +16,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from regard.transformer.batch_layout import Rows
 from regard.transformer.mask import Causal, Mask, Visible
-from regard.transformer.rows import Rows
 
 
 class Moves:

@@ -6,9 +6,9 @@ from torch import Tensor, nn
 
 from regard.transformer import config, normalization
 from regard.transformer.adaptive import AdaptiveTokens
+from regard.transformer.batch_layout import Rows
 from regard.transformer.patches import Images, MaskedImages, Patches
 from regard.transformer.position import AtEmbedding, Learned, Sinusoidal
-from regard.transformer.rows import Rows
 
 Given = Int[Tensor, " tokens"] | Images | MaskedImages
 """What an embedding makes vectors of."""

@@ -7,13 +7,13 @@ from torch import nn
 
 from regard.transformer import config
 from regard.transformer.adaptive import AdaptiveLanguageModel, AdaptiveTokens
-from regard.transformer.answers import AnswerSearch
+from regard.transformer.batch_layout import Rows
 from regard.transformer.config import OutputBias, Pooling, Weights
 from regard.transformer.embedding import Tokens
+from regard.transformer.head_base import EachToken, Scores, Transform, Vectors
 from regard.transformer.patches import Patches
 from regard.transformer.pooling import Classification, Features, PatchClassification, Pooler
-from regard.transformer.rows import Rows
-from regard.transformer.scores import EachToken, Scores, Transform, Vectors
+from regard.transformer.span_search import AnswerSearch
 
 
 class LanguageModel(EachToken):

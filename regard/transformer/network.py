@@ -16,18 +16,18 @@ from torch import Tensor, nn
 
 from regard.transformer import config, head
 from regard.transformer.attention import Source
+from regard.transformer.batch_layout import Rows
 from regard.transformer.cache import Cache, Memory
-from regard.transformer.door import AnyMask, Entered, TargetIds, TargetMask, TokenIds, enter, enter_images
 from regard.transformer.embedding import Embedding
+from regard.transformer.head_base import EachToken, LooksForTokens, Scored, Scores
 from regard.transformer.initialization import initialize
+from regard.transformer.packing import AnyMask, Entered, TargetIds, TargetMask, TokenIds, enter, enter_images
 from regard.transformer.patches import Images, MaskedImages, Patches
 from regard.transformer.position import Learned
-from regard.transformer.rows import Rows
-from regard.transformer.scores import EachToken, LooksForTokens, Scored, Scores
 from regard.transformer.stack import Stack
 
 if TYPE_CHECKING:
-    from regard.transformer.dual import DualEncoder
+    from regard.transformer.dual_encoder import DualEncoder
     from regard.transformer.two_stream import TwoStream
 
     AnyNetwork = Union["EncoderOnly", "DecoderOnly", "EncoderDecoder", TwoStream, DualEncoder]  # noqa: UP007 - quotes
@@ -245,7 +245,7 @@ def _check_length(rows: Rows, embedding: Embedding) -> None:
 
 def empty(design: config.Network) -> AnyNetwork:
     """The network that a config describes, on the meta device: all its parts and shapes, and no memory."""
-    from regard.transformer.dual import DualEncoder  # which builds on this file
+    from regard.transformer.dual_encoder import DualEncoder
     from regard.transformer.two_stream import TwoStream  # which builds on this file
 
     with torch.device("meta"):

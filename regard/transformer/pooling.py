@@ -7,10 +7,10 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from regard.transformer import config, normalization
+from regard.transformer.batch_layout import Rows
 from regard.transformer.config import AtToken, HighestToken, Pooling
 from regard.transformer.embedding import Given
-from regard.transformer.rows import Rows
-from regard.transformer.scores import LooksForTokens, Scores, Transform, Vectors
+from regard.transformer.head_base import LooksForTokens, Scores, Transform, Vectors
 
 
 def pool(pooling: Pooling, x: Vectors, rows: Rows) -> Float[Tensor, "batch model"]:

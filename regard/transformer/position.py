@@ -15,8 +15,8 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from regard.transformer import config
+from regard.transformer.batch_layout import Rows
 from regard.transformer.config import Layout
-from regard.transformer.rows import Rows
 
 
 def frequencies(dim: int, base: float) -> Float[Tensor, " half"]:

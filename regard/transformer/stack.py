@@ -11,12 +11,12 @@ from torch.utils.checkpoint import checkpoint
 
 from regard.transformer import config, normalization
 from regard.transformer.attention import Looking, Source
+from regard.transformer.batch_layout import Rows
 from regard.transformer.block import Block
 from regard.transformer.cache import Cache, Memory
 from regard.transformer.config import Begin
 from regard.transformer.mask import Everything, Mask
 from regard.transformer.position import ALiBi, RelativeBuckets, RelativeWaves, Rotary, Rotation, Shared, Waves
-from regard.transformer.rows import Rows
 
 
 class Stack(nn.Module):

@@ -19,16 +19,16 @@ from torch import Tensor, nn
 
 from regard.transformer import config, head
 from regard.transformer.attention import Looking, Source
+from regard.transformer.batch_layout import Rows
 from regard.transformer.block import Block
 from regard.transformer.cache import Memory
-from regard.transformer.door import AnyMask, TokenIds, enter
 from regard.transformer.embedding import Embedding
+from regard.transformer.head_base import Scored
 from regard.transformer.mask import Itself
 from regard.transformer.network import Network, Output
+from regard.transformer.packing import AnyMask, TokenIds, enter
 from regard.transformer.position import Waves
-from regard.transformer.relative import RelativeAttention
-from regard.transformer.rows import Rows
-from regard.transformer.scores import Scored
+from regard.transformer.relative_attention import RelativeAttention
 from regard.transformer.stack import Stack
 
 Vectors = Float[Tensor, "tokens model"]

@@ -3,7 +3,7 @@
 import xml.etree.ElementTree as ET
 from pathlib import Path
 
-from regard.families import page
+import make_families_page as page
 from regard.families.registry import FAMILIES
 
 DOCS = Path(__file__).parents[2] / "docs"

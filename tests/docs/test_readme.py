@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from unit.training.tiny import write_pairs
+from unit.training.tiny_data import write_pairs
 
 from regard.checkpoint.save import save
 from regard.families.registry import FAMILIES

@@ -5,7 +5,7 @@ import shlex
 from pathlib import Path
 
 import pytest
-from unit.cli.writing import run
+from unit.cli.runner import run
 from unit.tasks import models, vocabularies
 
 PAGE = (Path(__file__).parents[2] / "docs" / "tasks.md").read_text(encoding="utf-8")
@@ -60,7 +60,7 @@ def test_python_runs(place, monkeypatch, capsys):
 
 
 def test_every_field_of_the_json_is_explained():
-    from regard.tasks.written import Written
+    from regard.tasks.results import Written
 
     listed = re.findall(r"`(\w+)`", "".join(re.findall(r"^\| (`.*?) \|", PAGE, flags=re.MULTILINE)))
     assert set(listed) == set(Written.__dataclass_fields__)

@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 
 import transformers
-from unit.text.vocabularies import LAYOUTS, corpus
+from unit.tokenization.vocabularies import LAYOUTS, corpus
 
 PAGE = (Path(__file__).parents[2] / "docs/tokenizers.md").read_text(encoding="utf-8")
 

@@ -4,12 +4,12 @@ import re
 import tomllib
 from pathlib import Path
 
-from unit.training.tiny import batch, ids, write_recipe
+from unit.training.tiny_data import batch, ids, write_recipe
 
 from regard.families.registry import FAMILIES
-from regard.training import ready
-from regard.training.recipe import check
-from regard.training.settings import Training
+from regard.training.recipe import presets
+from regard.training.recipe.schema import check
+from regard.training.recipe.training_section import Training
 from regard.transformer.network import build
 
 PAGE = (Path(__file__).parents[2] / "docs" / "training.md").read_text(encoding="utf-8")
@@ -51,4 +51,4 @@ def test_commands_that_it_names_exist():
     named = [line.split() for line in "".join(blocks("")).splitlines() if line.startswith("regard ")]
     assert len(named) >= 4
     assert all(words[1] in known for words in named)
-    assert all(words[2] in ready.names() for words in named if words[1] == "recipes")
+    assert all(words[2] in presets.names() for words in named if words[1] == "recipes")

@@ -19,12 +19,12 @@ from transformers.core_model_loading import revert_weight_conversion
 
 from regard.checkpoint.load import Table, _base, _modern_names, _spelt_out, load
 from regard.families.registry import FAMILIES
-from regard.families.table import Place
+from regard.families.weight_map import Place
+from regard.transformer.batch_layout import Rows
 from regard.transformer.block import Block
-from regard.transformer.dual import DualEncoder
+from regard.transformer.dual_encoder import DualEncoder
 from regard.transformer.network import EncoderDecoder, EncoderOnly
 from regard.transformer.patches import MaskedImages, Patches
-from regard.transformer.rows import Rows
 from regard.transformer.two_stream import TwoStream
 
 ROWS, LENGTH, TARGET_LENGTH, LABELS = 3, 7, 5, 4

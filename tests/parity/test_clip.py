@@ -17,7 +17,7 @@ from regard.checkpoint.save import save
 from regard.families.registry import FAMILIES, preset
 from regard.transformer import config
 from regard.transformer.config_json import from_json, to_json
-from regard.transformer.describe import count
+from regard.transformer.module_tree import count
 from regard.transformer.network import build, empty
 
 EXACT = 1e-9

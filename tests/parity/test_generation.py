@@ -16,8 +16,8 @@ import pytest
 import torch
 import transformers
 import transformers.generation.utils as their_utils
+from parity.decoding_cases import WAYS, WRITERS, Way
 from parity.oracle import Case, _Float64, exactly, oracle, ours
-from parity.ways import WAYS, WRITERS, Way
 
 import regard
 from regard.families.registry import FAMILIES

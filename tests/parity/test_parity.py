@@ -30,7 +30,7 @@ from parity.oracle import (
     scores,
 )
 from safetensors.torch import load_file
-from unit.native.without import without_compiled_parts
+from unit.native.no_native import without_compiled_parts
 
 from regard.checkpoint.load import load
 from regard.checkpoint.report import Fate
@@ -38,9 +38,9 @@ from regard.checkpoint.save import save
 from regard.engine import Precision, prepare
 from regard.families.registry import FAMILIES
 from regard.native.library import available
+from regard.transformer.batch_layout import Rows
 from regard.transformer.config import EncoderDecoder as EncoderDecoderConfig
 from regard.transformer.network import EncoderDecoder
-from regard.transformer.rows import Rows
 from regard.transformer.stack import Stack
 
 EXACT = 1e-9

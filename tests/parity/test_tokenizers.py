@@ -11,10 +11,10 @@ import warnings
 import pytest
 import sentencepiece
 import transformers
-from unit.text.texts import EMOJI, MARKS, SPECIAL, WORDS, has_special, texts
-from unit.text.vocabularies import LAYOUTS
+from unit.tokenization.sample_texts import EMOJI, MARKS, SPECIAL, WORDS, has_special, texts
+from unit.tokenization.vocabularies import LAYOUTS
 
-from regard.text.load import load
+from regard.tokenization.tokenizer_loader import load
 
 TEXTS = texts(10_000)
 UNIGRAM = ("t5", "albert", "xlnet", "mbart", "mbart50")

@@ -7,8 +7,8 @@ from parity.oracle import Case, batch, distance, exactly, oracle, ours
 from parity.test_parity import EXACT
 
 from regard.checkpoint.save import save
+from regard.transformer.batch_layout import Rows
 from regard.transformer.mask import Explicit, Padding
-from regard.transformer.rows import Rows
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,7 @@ import pytest
 from promises.mixes import SETTINGS, alone, given, same
 from unit.generation.networks import KINDS, network
 
-from regard.generation import AtOnce, generate, reading, stream
+from regard.generation import AtOnce, decoder_state, generate, stream
 from regard.generation.result import Result
 
 TESTS = Path(__file__).parent.parent
@@ -40,7 +40,7 @@ def test_with_a_cache_is_without(kind, setting, monkeypatch):
     """Transformer-XL's memory is part of its definition, and XLNet has no cache: see test_generation.py of parity."""
     texts = [given(kind, number) for number in range(4)]
     cached = list(generate(network(kind), texts, SETTINGS[setting], at_once=AtOnce(rows=8)))
-    monkeypatch.setattr(reading, "begin", reading.Rereading)
+    monkeypatch.setattr(decoder_state, "begin", decoder_state.Rereading)
     again = list(generate(network(kind), texts, SETTINGS[setting], at_once=AtOnce(rows=8)))
     for one, other in zip(cached, again, strict=True):
         same(one, other)

@@ -10,11 +10,11 @@ from unit.generation.networks import network, translates
 from unit.tasks import models
 
 from regard.generation import Beam, Given, Greedy, Sample, Settings, Stopped, generate
-from regard.generation.batch import Writing
 from regard.generation.result import Hypothesis, Result
+from regard.generation.running_batch import Writing
 from regard.tasks import generate as tasks_generate
 from regard.tasks import translate as tasks_translate
-from regard.tasks.written import Written
+from regard.tasks.results import Written
 
 WINDOW = 8
 KINDS = {Given, Writing, Result, Hypothesis, Written, tasks_generate.Prompt, tasks_translate.Piece}

@@ -1,8 +1,8 @@
 """The loss is per token over the whole update, whatever the accumulation or the shapes of the batches."""
 
 import pytest
-from unit.training.looping import Fixed, gradients, largest_difference, loop, pairs, part
-from unit.training.tiny import batch, ids
+from unit.training.tiny_data import batch, ids
+from unit.training.tiny_loop import Fixed, gradients, largest_difference, loop, pairs, part
 
 from regard.transformer.network import build
 

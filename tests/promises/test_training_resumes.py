@@ -7,8 +7,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from unit.training import killing
-from unit.training.tiny import RECIPE, write_recipe
+from unit.training import kill_and_resume
+from unit.training.tiny_data import RECIPE, write_recipe
 
 import regard
 
@@ -50,7 +50,7 @@ save_every = 4
 
 def killed_runs(tmp_path, seed, points, recipe=EVERYTHING):
     write_recipe(tmp_path, recipe)
-    command = [sys.executable, killing.__file__, str(tmp_path), str(seed), str(points)]
+    command = [sys.executable, kill_and_resume.__file__, str(tmp_path), str(seed), str(points)]
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": ROOT, "TOKENIZERS_PARALLELISM": "false"}
     done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
     assert done.returncode == 0, done.stderr[-3000:]

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
-from unit.data.doctor import corpora, faults
+from unit.doctor import corpora, faults
 
-from regard.data.doctor.examination import examine
-from regard.data.doctor.reading import Split
 from regard.data.formats import Cells, Quoting, Table
+from regard.doctor.examination import examine
+from regard.doctor.tolerant_reader import Split
 
 DATA = Path(os.environ.get("REGARD_DATA", ""))
 pytestmark = pytest.mark.skipif(not os.environ.get("REGARD_DATA"), reason="REGARD_DATA does not say where real data is")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from unit.cli.writing import run
+from unit.cli.runner import run
 
 import regard
 from regard.tasks.generate import Wish

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 import transformers
-from unit.text.texts import has_special, texts
+from unit.tokenization.sample_texts import has_special, texts
 
-from regard.text.load import load
+from regard.tokenization.tokenizer_loader import load
 
 if "REGARD_DATA" not in os.environ:
     pytest.skip("REGARD_DATA names no folder of real data", allow_module_level=True)

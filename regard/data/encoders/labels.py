@@ -7,14 +7,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from regard.data.encoders.base import Chunk, Columns, describe, ids_type, nothing_left
-from regard.data.encoders.parts import shortened, taken
+from regard.data.encoders.encoder_base import Chunk, Columns, describe, ids_type, nothing_left
+from regard.data.encoders.row_slicing import shortened, taken
 from regard.data.example import Labelled
-from regard.data.labels import number_of
+from regard.data.label_ids import number_of
+from regard.data.length_policy import Cuts, Long, Windowed
 from regard.data.ragged import Ragged
-from regard.data.windows import Cuts, Long, Windowed
-from regard.text.files import DataError
-from regard.text.tokenizer import Encoded, Tokenizer
+from regard.tokenization.text_files import DataError
+from regard.tokenization.tokenizer import Encoded, Tokenizer
 
 
 @dataclass(frozen=True, kw_only=True)

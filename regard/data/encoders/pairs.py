@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from regard.data.encoders.base import Chunk, Columns, Frame, describe, ids_type, nothing_left
+from regard.data.encoders.encoder_base import Chunk, Columns, Frame, describe, ids_type, nothing_left
 from regard.data.example import Pair
+from regard.data.length_policy import Cuts, Long, Windowed, spans
 from regard.data.ragged import Ragged
-from regard.data.windows import Cuts, Long, Windowed, spans
-from regard.text.tokenizer import Tokenizer
+from regard.tokenization.tokenizer import Tokenizer
 
 
 @dataclass(frozen=True, kw_only=True)

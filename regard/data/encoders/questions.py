@@ -7,13 +7,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from regard.data.encoders.base import INTEGER, ORIGIN, Chunk, Columns, describe, ids_type
-from regard.data.encoders.parts import places_of, taken, windows
+from regard.data.encoders.encoder_base import INTEGER, ORIGIN, Chunk, Columns, describe, ids_type
+from regard.data.encoders.row_slicing import places_of, taken, windows
 from regard.data.example import Question
+from regard.data.length_policy import Cut, Cuts, Long
 from regard.data.ragged import Ragged
-from regard.data.windows import Cut, Cuts, Long
-from regard.text.files import DataError
-from regard.text.tokenizer import Encoded, Tokenizer
+from regard.tokenization.text_files import DataError
+from regard.tokenization.tokenizer import Encoded, Tokenizer
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,13 +6,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
-from regard.data.encoders.base import IGNORED, INTEGER, ORIGIN, Chunk, Columns, describe, ids_type, nothing_left
-from regard.data.encoders.parts import taken, windows
+from regard.data.encoders.encoder_base import IGNORED, INTEGER, ORIGIN, Chunk, Columns, describe, ids_type, nothing_left
+from regard.data.encoders.row_slicing import taken, windows
 from regard.data.example import Tagged
-from regard.data.labels import number_of
+from regard.data.label_ids import number_of
+from regard.data.length_policy import Cuts, Long
 from regard.data.ragged import Ragged
-from regard.data.windows import Cuts, Long
-from regard.text.tokenizer import Encoded, Tokenizer
+from regard.tokenization.tokenizer import Encoded, Tokenizer
 
 NO_WORD = -1
 

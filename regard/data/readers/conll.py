@@ -7,8 +7,8 @@ from pathlib import Path
 
 from regard.data.example import Tagged
 from regard.data.formats import Conll, Scheme
-from regard.data.tags import Recogniser, to_bio
-from regard.text.files import DataError, lines
+from regard.data.tag_schemes import Recogniser, to_bio
+from regard.tokenization.text_files import DataError, lines
 
 DOCUMENT = "-DOCSTART-"
 

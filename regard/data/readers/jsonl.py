@@ -10,7 +10,7 @@ from typing import Any, Protocol, runtime_checkable
 from regard.data.example import Example
 from regard.data.fields import NEEDED, OPTIONAL, Builder, check_fields, missing
 from regard.data.formats import JsonLines
-from regard.text.files import DataError, lines
+from regard.tokenization.text_files import DataError, lines
 
 
 @runtime_checkable

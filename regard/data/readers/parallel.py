@@ -7,7 +7,7 @@ from itertools import zip_longest
 from pathlib import Path
 
 from regard.data.example import Pair
-from regard.text.files import DataError, lines
+from regard.tokenization.text_files import DataError, lines
 
 
 def read_parallel(files: Sequence[Path]) -> Iterator[Pair]:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from regard.data.example import Plain
 from regard.data.formats import Unit
-from regard.text.files import DataError, lines
+from regard.tokenization.text_files import DataError, lines
 
 PIECE = 100_000
 """Characters after which a file that is one document is handed on in a piece, so that files may exceed memory."""

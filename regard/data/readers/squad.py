@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from regard.data.example import Answer, Question
-from regard.text.files import DataError, decode, open_bytes
+from regard.tokenization.text_files import DataError, decode, open_bytes
 
 
 def read_squad(files: Sequence[Path]) -> Iterator[Question]:

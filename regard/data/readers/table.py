@@ -11,7 +11,7 @@ from pathlib import Path
 from regard.data.example import Example, Pair, Plain
 from regard.data.fields import NEEDED, OPTIONAL, Builder, check_fields, missing
 from regard.data.formats import Cells, Header, Quoting, Table
-from regard.text.files import DataError, decode, kind_of, lines, raw_lines
+from regard.tokenization.text_files import DataError, decode, kind_of, lines, raw_lines
 
 LONGEST_CELL = 2**24
 """Characters. A quotation mark that is never closed must not swallow a file."""

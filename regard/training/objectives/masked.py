@@ -10,8 +10,8 @@ from jaxtyping import Bool, Int
 from torch import Tensor
 
 from regard.data.batches import Batch, Ids
-from regard.data.encoders.base import IGNORED
-from regard.training.objective import Asked, Labelling, read
+from regard.data.encoders.encoder_base import IGNORED
+from regard.training.objectives.objective import Asked, Labelling, read
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from regard.data.batches import Batch
-from regard.training.objective import Loss, read
-from regard.transformer.rows import Rows
+from regard.training.objectives.objective import Loss, read
+from regard.transformer.batch_layout import Rows
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from regard.data.batches import Batch
-from regard.training.objective import Asked, Labelling, read
+from regard.training.objectives.objective import Asked, Labelling, read
 
 
 @dataclass(frozen=True, kw_only=True)

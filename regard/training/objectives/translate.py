@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from regard.data.batches import Batch, Ids
-from regard.training.objective import Asked, Labelling
+from regard.training.objectives.objective import Asked, Labelling
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -16,6 +16,16 @@ no part of the structure, default to none.
 This file is a table of names: `config.Attention` is found in one place, whatever file it is written in.
 """
 
+from regard.transformer.config.common import (
+    Activation,
+    LayerNorm,
+    Layout,
+    Norm,
+    NormOrder,
+    OutputBias,
+    RMSNorm,
+    Weights,
+)
 from regard.transformer.config.embedding import AdaptiveTokens, Embedding, Patches, Projection, SourceTokens, Tokens
 from regard.transformer.config.head import (
     AdaptiveLanguageModel,
@@ -47,7 +57,6 @@ from regard.transformer.config.network import (
     SingleNetwork,
     TwoStream,
 )
-from regard.transformer.config.parts import Activation, LayerNorm, Layout, Norm, NormOrder, OutputBias, RMSNorm, Weights
 from regard.transformer.config.position import (
     ALiBi,
     Learned,

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from regard.transformer.config.parts import Norm
+from regard.transformer.config.common import Norm
 from regard.transformer.config.position import Learned, Sinusoidal
 
 

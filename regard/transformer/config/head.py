@@ -3,7 +3,7 @@
 import enum
 from dataclasses import dataclass
 
-from regard.transformer.config.parts import Activation, Norm, OutputBias, Weights
+from regard.transformer.config.common import Activation, Norm, OutputBias, Weights
 
 
 class Pooling(enum.Enum):

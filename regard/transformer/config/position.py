@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from regard.transformer.config.parts import Layout
+from regard.transformer.config.common import Layout
 
 
 @dataclass(frozen=True, kw_only=True)

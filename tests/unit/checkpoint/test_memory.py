@@ -10,7 +10,7 @@ from safetensors.torch import save_file
 from unit.checkpoint.folders import write_config
 
 from regard.families.registry import FAMILIES
-from regard.families.table import places
+from regard.families.weight_map import places
 from regard.transformer.network import empty
 
 SIZES = dict(vocab_size=30000, hidden_size=768, num_hidden_layers=4, num_attention_heads=12, intermediate_size=3072)

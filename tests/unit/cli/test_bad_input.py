@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from unit.cli.writing import run
+from unit.cli.runner import run
 from unit.tasks import models, vocabularies
 
 import regard

@@ -8,7 +8,7 @@ import time
 
 import pytest
 import torch
-from unit.cli.writing import COMMAND, run
+from unit.cli.runner import COMMAND, run
 from unit.tasks import models, vocabularies
 
 import regard

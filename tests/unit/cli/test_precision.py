@@ -4,14 +4,14 @@ import json
 
 import pytest
 import torch
-from unit.cli.writing import run
-from unit.native.without import without_compiled_parts
+from unit.cli.runner import run
+from unit.native.no_native import without_compiled_parts
 from unit.tasks import models
 
 import regard
-from regard.engine.compiled import InPanels
-from regard.engine.int8 import ByInstruction, BySixteenBits
-from regard.engine.matrix import Packed, Plain
+from regard.engine.linear import Packed, Plain
+from regard.engine.linear_int8 import ByInstruction, BySixteenBits
+from regard.engine.modules_native import InPanels
 from regard.native.library import available
 
 MAKE = {"translate": models.translating, "generate": models.continuing}
@@ -81,8 +81,8 @@ def test_a_folder_in_bytes_is_smaller_and_runs_in_bytes(command, folder, tmp_pat
 
 def test_the_loss_that_is_printed_is_the_loss_measured(command, folder, tmp_path):
     """Measured once more, on the same texts, between the two folders."""
-    from regard.engine.quality import measure, read
-    from regard.tasks.probes import of_texts
+    from regard.engine.quantization_error import measure, read
+    from regard.tasks.calibration import of_texts
 
     texts = tmp_path / "texts.txt"
     texts.write_text("the dog runs\nthe cat\na man sleeps\n")

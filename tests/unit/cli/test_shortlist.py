@@ -3,12 +3,12 @@
 import shutil
 
 import pytest
-from unit.cli.writing import run
+from unit.cli.runner import run
 from unit.tasks import models
 
 import regard
 from regard.engine import shortlist
-from regard.engine.listed import Listed
+from regard.engine.shortlist_head import Listed
 from regard.generation import Given, generate
 from regard.tasks.translate import Wish
 

@@ -6,12 +6,12 @@ import sys
 
 import pytest
 from typer.testing import CliRunner
-from unit.text.vocabularies import LAYOUTS, corpus
+from unit.tokenization.vocabularies import LAYOUTS, corpus
 
 from regard.cli.main import app
-from regard.text.kinds import Characters
-from regard.text.load import load
-from regard.text.train import train
+from regard.tokenization.algorithms import Characters
+from regard.tokenization.tokenizer_loader import load
+from regard.tokenization.tokenizer_trainer import train
 
 
 @pytest.fixture(scope="module")

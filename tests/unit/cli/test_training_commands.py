@@ -7,15 +7,15 @@ from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
-from unit.training.tiny import write_recipe
+from unit.training.tiny_data import write_recipe
 
 import regard
 from regard.cli.main import app
 from regard.families.transformer import transformer_2017
-from regard.training.cross_entropy import SCORES
-from regard.training.outlook import memory, outlook
-from regard.training.recipe import read
-from regard.transformer.describe import count
+from regard.training.losses.cross_entropy import SCORES
+from regard.training.recipe.dry_run import memory, outlook
+from regard.training.recipe.schema import read
+from regard.transformer.module_tree import count
 
 
 def run(*words):
@@ -167,9 +167,9 @@ def test_plot_needs_a_run(tmp_path):
 def test_the_estimate_of_memory_is_of_the_right_size(tmp_path, agreement):
     """Against what torch keeps for the way back: between as much and three times as much."""
     import torch
-    from unit.training.tiny import batch, ids, random_rows
+    from unit.training.tiny_data import batch, ids, random_rows
 
-    from regard.training.objectives.agree import Agree
+    from regard.training.objectives.rdrop_objective import Agree
     from regard.training.objectives.translate import Translate
     from regard.transformer.network import build
 

@@ -4,12 +4,12 @@ import json
 import random
 
 import pytest
-from unit.cli.writing import run, shell
+from unit.cli.runner import run, shell
 from unit.tasks import models, vocabularies
 
 import regard
 from regard.tasks.translate import Wish
-from regard.text.files import DataError
+from regard.tokenization.text_files import DataError
 
 SENTENCES = vocabularies.sentences(30, seed=21)
 

@@ -5,13 +5,13 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from unit.data.formats import many
-from unit.data.tokenizing import Lengths
-from unit.transformer.parts import RELATIVE, close, decoder_only, shared, text
+from unit.data.file_fixtures import many
+from unit.data.tiny_tokenizers import Lengths
+from unit.transformer.small_networks import RELATIVE, close, decoder_only, shared, text
 
 from regard.data.batches import Batches, ByLength, Packed, TooLong
-from regard.data.packing import pieces
-from regard.data.plan import below, shuffled
+from regard.data.document_packing import pieces
+from regard.data.epoch_plan import below, shuffled
 from regard.transformer.mask import Documents
 
 LENGTH = st.integers(1, 40)

@@ -10,21 +10,21 @@ import tokenizers
 from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers.processors import TemplateProcessing
-from unit.data.formats import many, write
-from unit.data.tokenizing import characters, words
+from unit.data.file_fixtures import many, write
+from unit.data.tiny_tokenizers import characters, words
 
-from regard.data import cache, encoding
+from regard.data import corpus_cache, encoding
 from regard.data.corpus import Corpus, CorpusError
 from regard.data.encoders.documents import Documents
 from regard.data.encoders.pairs import Pairs
 from regard.data.encoding import encode
 from regard.data.example import Pair, Plain
 from regard.data.formats import Text, Unit
+from regard.data.length_policy import Cut, Refuse, Windowed
 from regard.data.readers import plain
 from regard.data.source import Source
-from regard.data.windows import Cut, Refuse, Windowed
-from regard.text.files import DataError
-from regard.text.tokenizer import Names, Tokenizer
+from regard.tokenization.text_files import DataError
+from regard.tokenization.tokenizer import Names, Tokenizer
 
 WORDS = words("a", "b", "c", "d")
 
@@ -179,7 +179,7 @@ def test_what_fails_leaves_the_old_corpus(tmp_path):
     source.files[1].write_bytes(good[:-3] + b"\xff\n")
     with pytest.raises(DataError, match=r"line 40: .*no UTF-8"):
         encode(source, encoder, tmp_path / "cache")
-    assert not (tmp_path / "cache" / cache.MAKING).exists()
+    assert not (tmp_path / "cache" / corpus_cache.MAKING).exists()
     source.files[1].write_bytes(good)
     counted = Counted(encoder)
     assert rows(encode(source, counted, tmp_path / "cache")) == expected
@@ -196,7 +196,7 @@ def test_a_file_that_changes_while_it_is_read(tmp_path):
 
     with pytest.raises(DataError, match=r"x\.en: the file was changed while it was read"):
         encode(source, Changing(Pairs(tokenizer=WORDS)), tmp_path / "cache")
-    assert cache.latest(tmp_path / "cache") is None
+    assert corpus_cache.latest(tmp_path / "cache") is None
 
 
 def test_progress_counts_examples(tmp_path):

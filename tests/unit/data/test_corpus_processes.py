@@ -9,16 +9,16 @@ import sys
 import time
 
 import pytest
-from unit.data.tokenizing import words
+from unit.data.tiny_tokenizers import words
 
-from regard.data import cache
+from regard.data import corpus_cache
 from regard.data.corpus import Corpus
 from regard.data.encoders.pairs import Pairs
 from regard.data.encoding import encode
 from regard.data.example import Pair
-from regard.data.reading import read
+from regard.data.reader import read
 from regard.data.source import Source
-from regard.text.load import load
+from regard.tokenization.tokenizer_loader import load
 
 # Without pytest, and without the checks of types: as it runs for everybody else.
 SCRIPT = """
@@ -75,7 +75,7 @@ def test_killed_at_any_moment_it_leaves_nothing_broken(tmp_path):
         process.communicate()
         found = [path for path in (tmp_path / "cache").glob("*") if path.is_dir() and not path.name.startswith(".")]
         assert all(len(Corpus(path)) == 3000 for path in found)  # whatever can be found is whole
-        states.add((bool(found), (tmp_path / "cache" / cache.MAKING).exists()))
+        states.add((bool(found), (tmp_path / "cache" / corpus_cache.MAKING).exists()))
         if found:
             break
     assert (False, True) in states  # at least once it was killed while it wrote
@@ -83,7 +83,7 @@ def test_killed_at_any_moment_it_leaves_nothing_broken(tmp_path):
     for number, pair in enumerate(read(Pair, paths)):
         assert corpus[number]["source"].tolist() == tokenizer.encode(pair.source).ids
         assert corpus[number]["target"].tolist() == tokenizer.encode(pair.target).ids
-    assert not (tmp_path / "cache" / cache.MAKING).exists()
+    assert not (tmp_path / "cache" / corpus_cache.MAKING).exists()
 
 
 def test_two_processes_at_once_encode_once(tmp_path):

@@ -6,25 +6,25 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from unit.data.formats import many
-from unit.data.tokenizing import characters, without_specials
+from unit.data.file_fixtures import many
+from unit.data.tiny_tokenizers import characters, without_specials
 
 from regard.data import encoding
-from regard.data.encoders.base import IGNORED
 from regard.data.encoders.documents import Documents
+from regard.data.encoders.encoder_base import IGNORED
 from regard.data.encoders.labels import Labels
 from regard.data.encoders.questions import Questions
 from regard.data.encoders.tags import Tags
 from regard.data.encoding import encode
 from regard.data.example import Labelled, Plain, Question, Tagged
 from regard.data.fields import Label
-from regard.data.labels import labels_of
-from regard.data.reading import read
+from regard.data.label_ids import labels_of
+from regard.data.length_policy import Cut, Refuse, Windowed
+from regard.data.reader import read
 from regard.data.source import Source
-from regard.data.windows import Cut, Refuse, Windowed
-from regard.text.files import DataError
-from regard.text.kinds import ByteBPE
-from regard.text.train import train
+from regard.tokenization.algorithms import ByteBPE
+from regard.tokenization.text_files import DataError
+from regard.tokenization.tokenizer_trainer import train
 
 LETTERS = characters()
 SILENT = without_specials()

@@ -8,13 +8,13 @@ import re
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from unit.data.formats import PACK, many, write
+from unit.data.file_fixtures import PACK, many, write
 
 from regard.data.example import Labelled, Pair, Plain, Question, Tagged
 from regard.data.fields import Label
 from regard.data.formats import Cells, Header, JsonLines, Parallel, Quoting, Table, Text
-from regard.data.reading import read
-from regard.text.files import DataError
+from regard.data.reader import read
+from regard.tokenization.text_files import DataError
 
 CELL = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
 

@@ -6,14 +6,14 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from unit.data.formats import PACK, many, write
+from unit.data.file_fixtures import PACK, many, write
 
 from regard.data.example import Answer, Plain, Question, Tagged
 from regard.data.formats import Conll, Scheme, Text, Unit
+from regard.data.reader import read
 from regard.data.readers import plain
-from regard.data.reading import read
-from regard.data.tags import recognise, to_bio
-from regard.text.files import DataError
+from regard.data.tag_schemes import recognise, to_bio
+from regard.tokenization.text_files import DataError
 
 
 def fails(match, what, files, form=None):

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from regard.data.formats import Cells, JsonLines, Quoting, Table
-from regard.data.reading import read
-from regard.text.files import DataError
+from regard.data.reader import read
+from regard.tokenization.text_files import DataError
 
 DATA = Path(os.environ.get("REGARD_DATA", ""))
 pytestmark = pytest.mark.skipif(not os.environ.get("REGARD_DATA"), reason="REGARD_DATA does not say where real data is")

@@ -6,7 +6,7 @@ from unit.families.common import FAMILIES
 from unit.families.published import PUBLISHED
 
 from regard.families.family import Theirs
-from regard.transformer.describe import count
+from regard.transformer.module_tree import count
 
 FOLLOWS = {
     *["num_decoder_layers", "scale_decoder_outputs", "decoder_vocab_size", "num_key_value_heads", "head_dim"],

@@ -6,10 +6,10 @@ import torch
 from regard.checkpoint.load import load
 from regard.checkpoint.save import save
 from regard.families.gpt3 import SIZES, gpt3, preset
-from regard.transformer.describe import count
-from regard.transformer.kernels import attention
+from regard.transformer.attention_kernel import attention
+from regard.transformer.capture import watch
+from regard.transformer.module_tree import count
 from regard.transformer.network import build
-from regard.transformer.watching import watch
 
 
 @pytest.mark.parametrize("name", SIZES)
@@ -42,8 +42,8 @@ def test_a_banded_block_is_attention_over_the_band_alone():
     block = network.decoder.blocks[1]
     hidden = torch.randn(9, 20, dtype=torch.float64)
     from regard.transformer.attention import Looking
+    from regard.transformer.batch_layout import Rows
     from regard.transformer.mask import Causal
-    from regard.transformer.rows import Rows
 
     with torch.no_grad():
         mine = block.attention(hidden, Looking(Rows.of([9]), Causal() & block.mask))

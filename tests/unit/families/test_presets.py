@@ -9,7 +9,7 @@ from unit.families.common import FAMILIES
 from unit.families.published import PUBLISHED
 
 from regard.families.registry import preset, presets
-from regard.transformer.describe import count
+from regard.transformer.module_tree import count
 
 # From papers, in millions: table 3 of Vaswani et al., table 2.1 of Brown et al.
 ROUGHLY = {

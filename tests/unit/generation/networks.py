@@ -2,7 +2,7 @@
 
 import functools
 
-from unit.transformer.parts import WORDS, decoder_only, encoder_decoder, made
+from unit.transformer.small_networks import WORDS, decoder_only, encoder_decoder, made
 
 from regard.families.registry import FAMILIES
 

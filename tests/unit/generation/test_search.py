@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 import torch
 from unit.generation.networks import network
-from unit.transformer.parts import EMBEDDING, WORDS, decoder_only, made
+from unit.transformer.small_networks import EMBEDDING, WORDS, decoder_only, made
 
 from regard.generation import (
     AtOnce,
@@ -23,8 +23,8 @@ from regard.generation import (
     Until,
     generate,
 )
-from regard.generation.choice import top
 from regard.generation.search import draw
+from regard.generation.topk import top
 from regard.transformer import config
 
 WORDS_OF_TINY, END, LIMIT = 4, 3, 3

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from regard.native import build as building
-from regard.native import library, proof
+from regard.native import library, selftest
 from regard.native.build import NotBuiltError, build
 
 
@@ -162,7 +162,7 @@ class TestWideRegisters:
         emulate(monkeypatch, EMULATED)
         found = build()
         assert uses_wide_registers(found)
-        assert proof.proved(str(found))
+        assert selftest.proved(str(found))
 
     def test_what_is_wrong_is_not(self, empty_cache, wide_cpu, tmp_path, monkeypatch):
         wrong = tmp_path / "wrong.h"
@@ -174,7 +174,7 @@ class TestWideRegisters:
         emulate(monkeypatch, wrong)
         found = build()
         assert not uses_wide_registers(found)
-        assert proof.proved(str(found))
+        assert selftest.proved(str(found))
 
     def test_what_this_cpu_lacks_is_not(self, empty_cache, wide_cpu):
         """Compiled for wide registers in earnest. Where there are none the proof crashes; where there are, it holds."""

@@ -9,7 +9,7 @@ import regard
 from regard import transformer_2017
 from regard.checkpoint.save import save
 from regard.families.registry import FAMILIES
-from regard.text.load import load as tokenizer_of
+from regard.tokenization.tokenizer_loader import load as tokenizer_of
 from regard.transformer.network import build
 
 LLAMA = dict(

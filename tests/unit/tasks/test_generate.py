@@ -128,15 +128,15 @@ def test_loops_end_only_for_those_who_ask(tmp_path):
 
 
 def test_a_control_code_is_asked_for(tmp_path):
-    from regard.tasks import habits
+    from regard.tasks import generation_config
     from regard.tasks.generate import Generator
-    from regard.text.load import load
+    from regard.tokenization.tokenizer_loader import load
 
     vocabularies.ctrl(tmp_path)
     (tmp_path / "config.json").write_text('{"model_type": "ctrl"}')
     tokenizer = load(tmp_path)
     network = models.opened(models.continuing(tmp_path / "llama")).network
-    said = habits.read(tmp_path, tokenizer)
+    said = generation_config.read(tmp_path, tokenizer)
 
     def prompt(text, control=None):
         return Generator(network, tokenizer, said, Wish(control=control))._prompt(text).tokens

@@ -7,8 +7,8 @@ from unit.tasks import models, vocabularies
 from unit.tasks.models import said
 
 from regard.families.transformer import transformer_2017
+from regard.tasks.results import EMPTY
 from regard.tasks.translate import Translator, Wish
-from regard.tasks.written import EMPTY
 from regard.transformer.network import empty
 
 SENTENCES = vocabularies.sentences(40, seed=11)

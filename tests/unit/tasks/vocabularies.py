@@ -6,9 +6,9 @@ import random
 import sentencepiece
 from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers, trainers
 
-from regard.text.kinds import ByteBPE, Unigram
-from regard.text.tokenizer import Names
-from regard.text.train import train
+from regard.tokenization.algorithms import ByteBPE, Unigram
+from regard.tokenization.tokenizer import Names
+from regard.tokenization.tokenizer_trainer import train
 
 TEXT = (
     "a the man woman dog horse beach house tree red green small big rides walks sees runs along under over and but not "

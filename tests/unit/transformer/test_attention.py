@@ -4,7 +4,8 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from unit.transformer.parts import (
+from unit.transformer.reference_network import Plain, dense, turned
+from unit.transformer.small_networks import (
     ATTENTION,
     MODEL,
     POSITIONS,
@@ -23,13 +24,12 @@ from unit.transformer.parts import (
     shared,
     text,
 )
-from unit.transformer.plain import Plain, dense, turned
 
 from regard.transformer import config
 from regard.transformer.attention import Looking, MultiHeadAttention, Source
+from regard.transformer.batch_layout import Rows
 from regard.transformer.mask import Band, Causal, Documents, Everything, Explicit, Prefix, Window
 from regard.transformer.position import Rotary
-from regard.transformer.rows import Rows
 
 LENGTHS = (4, 4, 1, 6, 2)
 SOURCE_LENGTHS = (3, 3, 5, 2, 1)

@@ -3,7 +3,8 @@ from itertools import product
 
 import pytest
 import torch
-from unit.transformer.parts import (
+from unit.transformer.reference_network import Plain, dense, normalized
+from unit.transformer.small_networks import (
     ATTENTION,
     BLOCK,
     CROSS,
@@ -27,13 +28,12 @@ from unit.transformer.parts import (
     shared,
     text,
 )
-from unit.transformer.plain import Plain, dense, normalized
 
 from regard.transformer.attention import Looking, Source
+from regard.transformer.batch_layout import Rows
 from regard.transformer.block import Block
 from regard.transformer.config import NormOrder
 from regard.transformer.mask import Band, Causal, Everything, Window
-from regard.transformer.rows import Rows
 
 PLAIN = Plain(shared(decoder_only()))
 

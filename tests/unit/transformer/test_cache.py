@@ -7,7 +7,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from unit.transformer.parts import (
+from unit.transformer.small_networks import (
     BLOCK,
     POSITIONS,
     WORDS,
@@ -23,10 +23,10 @@ from unit.transformer.parts import (
     text,
 )
 
+from regard.transformer.batch_layout import Rows
 from regard.transformer.cache import Cache, Kept
+from regard.transformer.head_base import Scored
 from regard.transformer.mask import Band, Causal, Documents, Everything, Explicit, Padding, Prefix, Window
-from regard.transformer.rows import Rows
-from regard.transformer.scores import Scored
 
 
 class Running:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from unit.transformer.parts import DESIGNS, WORDS, decoder_only, few, many
+from unit.transformer.small_networks import DESIGNS, WORDS, decoder_only, few, many
 
 from regard.transformer import config
 from regard.transformer.config_json import from_json, to_json

@@ -2,7 +2,8 @@ from dataclasses import replace
 
 import pytest
 import torch
-from unit.transformer.parts import (
+from unit.transformer.reference_network import Plain
+from unit.transformer.small_networks import (
     AT_EMBEDDING,
     LAYER_NORM,
     MODEL,
@@ -22,11 +23,10 @@ from unit.transformer.parts import (
     shared,
     text,
 )
-from unit.transformer.plain import Plain
 
 from regard.transformer import config
+from regard.transformer.batch_layout import Rows
 from regard.transformer.embedding import Embedding
-from regard.transformer.rows import Rows
 
 TEXTS = [text(5), text(2, seed=1), text(2, seed=2)]
 KINDS = {

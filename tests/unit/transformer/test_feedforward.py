@@ -4,8 +4,18 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from unit.transformer.parts import DENSE, GATED, MODEL, close, dropout_as_factor, few, gradients, numbers, randomized
-from unit.transformer.plain import bent, through
+from unit.transformer.reference_network import bent, through
+from unit.transformer.small_networks import (
+    DENSE,
+    GATED,
+    MODEL,
+    close,
+    dropout_as_factor,
+    few,
+    gradients,
+    numbers,
+    randomized,
+)
 
 from regard.transformer import config, feedforward
 from regard.transformer.config import Activation

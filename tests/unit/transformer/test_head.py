@@ -4,7 +4,8 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from unit.transformer.parts import (
+from unit.transformer.reference_network import bent, normalized, through
+from unit.transformer.small_networks import (
     LAYER_NORM,
     MODEL,
     RMS_NORM,
@@ -22,13 +23,12 @@ from unit.transformer.parts import (
     randomized,
     text,
 )
-from unit.transformer.plain import bent, normalized, through
 
 from regard.transformer import config, head
 from regard.transformer import pooling as pools
+from regard.transformer.batch_layout import Rows
 from regard.transformer.config import Activation, OutputBias, Pooling, Weights
 from regard.transformer.embedding import Tokens
-from regard.transformer.rows import Rows
 
 ROWS = Rows.of([3, 1, 4, 4])
 TRANSFORM = config.Transform(activation=Activation.GELU, norm=LAYER_NORM)

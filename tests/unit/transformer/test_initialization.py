@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from unit.transformer.parts import BLOCK, CROSS, GATED, WORDS, encoder_decoder, stack
+from unit.transformer.small_networks import BLOCK, CROSS, GATED, WORDS, encoder_decoder, stack
 
 from regard.transformer import config
 from regard.transformer.config import Weights

@@ -4,8 +4,8 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from unit.transformer.parts import chances, few, many, text
-from unit.transformer.plain import sees
+from unit.transformer.reference_network import sees
+from unit.transformer.small_networks import chances, few, many, text
 
 from regard.transformer.mask import (
     And,

@@ -4,7 +4,8 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from unit.transformer.parts import (
+from unit.transformer.reference_network import Plain, dense
+from unit.transformer.small_networks import (
     DESIGNS,
     POSITIONS,
     RELATIVE,
@@ -24,11 +25,10 @@ from unit.transformer.parts import (
     shared,
     text,
 )
-from unit.transformer.plain import Plain, dense
 
 from regard.transformer import network as networks
+from regard.transformer.batch_layout import Rows
 from regard.transformer.mask import Causal, Documents, Explicit, Padding, Prefix, Window
-from regard.transformer.rows import Rows
 
 BATCH, LENGTH = 4, 7
 SIDES = {

@@ -2,8 +2,8 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from unit.transformer.parts import LAYER_NORM, RMS_NORM, close, few, gradients, numbers, randomized
-from unit.transformer.plain import normalized
+from unit.transformer.reference_network import normalized
+from unit.transformer.small_networks import LAYER_NORM, RMS_NORM, close, few, gradients, numbers, randomized
 
 from regard.transformer import config, normalization
 

@@ -6,7 +6,8 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from unit.transformer.parts import (
+from unit.transformer.reference_network import Plain, sinusoid, turned
+from unit.transformer.small_networks import (
     ATTENTION,
     BLOCK,
     POSITIONS,
@@ -22,12 +23,11 @@ from unit.transformer.parts import (
     shared,
     text,
 )
-from unit.transformer.plain import Plain, sinusoid, turned
 
 from regard.transformer import config
+from regard.transformer.batch_layout import Rows
 from regard.transformer.config import Layout
 from regard.transformer.position import ALiBi, Learned, RelativeBuckets, Rotary, Sinusoidal
-from regard.transformer.rows import Rows
 
 ROWS = Rows.of([3, 5, 1], starts=[2, 0, 700])
 

@@ -1,6 +1,15 @@
 import pytest
-from unit.transformer.parts import LAYER_NORM, MODEL, RMS_NORM, close, dropout_as_factor, gradients, numbers, randomized
-from unit.transformer.plain import normalized
+from unit.transformer.reference_network import normalized
+from unit.transformer.small_networks import (
+    LAYER_NORM,
+    MODEL,
+    RMS_NORM,
+    close,
+    dropout_as_factor,
+    gradients,
+    numbers,
+    randomized,
+)
 
 from regard.transformer.config import NormOrder
 from regard.transformer.residual import Residual

@@ -7,14 +7,14 @@ import pytest
 import torch
 
 from regard.families.registry import FAMILIES
-from regard.transformer import config, describe
+from regard.transformer import config, module_tree
+from regard.transformer.batch_layout import Rows
+from regard.transformer.capture import watch
 from regard.transformer.config_json import from_json, to_json
-from regard.transformer.dual import DualEncoder
+from regard.transformer.dual_encoder import DualEncoder
 from regard.transformer.network import build, empty
 from regard.transformer.patches import MaskedImages, Patches
 from regard.transformer.pooling import place, pool
-from regard.transformer.rows import Rows
-from regard.transformer.watching import watch
 
 # Every size differs. Below and right of the 2 × 3 patches some pixels are left over.
 DESIGN = config.Patches(image=(9, 16), patch=(4, 5), channels=2, bias=True, mask_vector=True)
@@ -180,7 +180,7 @@ def test_the_parts_of_a_pair_can_be_watched_counted_and_recomputed(clip):
     with watch(clip, "vision.encoder.blocks.1.attention") as seen:
         clip(TEXTS, drawn(2, 3, 12, 12))
     assert [weights.shape for weights in seen["vision.encoder.blocks.1.attention"]] == [(2, 10, 10)] * 2
-    assert describe.count(clip.config) == sum(value.numel() for value in clip.parameters())
+    assert module_tree.count(clip.config) == sum(value.numel() for value in clip.parameters())
     clip.recompute()
     assert clip.vision.encoder.recompute
     clip.recompute(False)

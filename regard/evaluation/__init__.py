@@ -1,0 +1,1 @@
+"""A model run over data: predictions, metrics, training with them."""

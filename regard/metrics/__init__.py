@@ -1,0 +1,1 @@
+"""Scores as pure functions."""

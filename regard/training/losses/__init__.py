@@ -1,0 +1,1 @@
+"""Losses that are computed in one pass with their gradients."""

@@ -1,0 +1,1 @@
+"""Recipes: their schema, their errors, what is built from them."""

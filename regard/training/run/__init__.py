@@ -1,0 +1,1 @@
+"""A training run: its loop, its exact state, its directory."""
