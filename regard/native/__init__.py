@@ -1,5 +1,5 @@
-"""Parts in C, for CPUs with AVX2, built once by the machine's own compiler and kept. Without one, torch does the
-work."""
+"""C kernels for CPUs with AVX2, built once by the machine's own compiler and cached. Without a compiler, torch is used
+instead."""
 
 from regard.lazy import attach
 

@@ -1,8 +1,8 @@
-"""Memory for matrices, in large pages; for what is filled bit by bit, in small ones; for what is made all the time.
+"""Memory: a huge-page arena for weights, sparse buffers for KV caches, a scratch pool for logits.
 
-A token that is written reads every weight once, and with pages of 4 KB a core looks up ten thousand addresses on the
-way: with pages of 2 MB it reads a fifth more in the same time. Only large pieces of memory can have them, so matrices
-stand side by side in some, each of which is given back when the last of its matrices is.
+A decode step reads every weight once. With pages of 4 KB a core translates ten thousand addresses on the way; with huge
+pages of 2 MB it reads a fifth more in the same time. Only large blocks of memory can have huge pages, so several
+weights share an arena, which is released together with the last of them.
 """
 
 from __future__ import annotations
@@ -19,107 +19,109 @@ import torch
 from jaxtyping import Float, Shaped
 from torch import Tensor
 
-PIECE = 32 << 20
-"""Bytes of a piece. What is not used of it is never touched, and takes no memory."""
-SMALL = 4 << 20
-"""Bytes that are not worth pages of their own, if they will be filled: the heap keeps what was freed, and pages have to
-be cleared again."""
-PAGES = 64 << 10
-"""The same, if most of them may stay empty."""
-PAGE = mmap.PAGESIZE
-LINE = 64
-"""Bytes that a CPU fetches together: no two matrices share them."""
+ARENA_BYTES = 32 << 20
+"""Size of an arena. Its unused end is never touched and uses no memory."""
+DENSE_MMAP_BYTES = 4 << 20
+"""From this size on, a tensor that will be filled gets its own mmap. Below it the heap is faster: it reuses freed
+memory, while the kernel has to zero new pages."""
+SPARSE_MMAP_BYTES = 64 << 10
+"""The same for a tensor that may stay mostly empty."""
+PAGE_BYTES = mmap.PAGESIZE
+CACHE_LINE_BYTES = 64
+"""Weights are aligned to cache lines, so no two of them share one."""
 
 
-class Last:
-    """The piece that is being filled; its matrices hold it."""
+class CurrentArena:
+    """The arena that is being filled. The tensors in it hold the only strong references."""
 
     memory: weakref.ref[mmap.mmap] | None = None
     used = 0
 
 
-_last, _lock = Last(), threading.Lock()
+_current, _lock = CurrentArena(), threading.Lock()
 
 
-def room(count: int, dtype: torch.dtype) -> Shaped[Tensor, " count"]:
-    """Room for so many numbers, one at least."""
+def allocate(count: int, dtype: torch.dtype) -> Shaped[Tensor, " count"]:
+    """Return an uninitialized tensor of `count` elements (at least one) in the current arena, or in a new one."""
     size = count * dtype.itemsize
     with _lock:
-        memory = None if _last.memory is None else _last.memory()
-        if memory is None or _last.used + size > len(memory):
-            memory = _piece(max(PIECE, size))
-            _last.memory, _last.used = weakref.ref(memory), 0
-        found = torch.frombuffer(memory, dtype=dtype, count=count, offset=_last.used)
-        _last.used += -(-size // LINE) * LINE
-    return found
+        memory = None if _current.memory is None else _current.memory()
+        if memory is None or _current.used + size > len(memory):
+            memory = _huge_page_mmap(max(ARENA_BYTES, size))
+            _current.memory, _current.used = weakref.ref(memory), 0
+        tensor = torch.frombuffer(memory, dtype=dtype, count=count, offset=_current.used)
+        _current.used += -(-size // CACHE_LINE_BYTES) * CACHE_LINE_BYTES
+    return tensor
 
 
-def sparse(shape: tuple[int, ...], dtype: torch.dtype, small: int) -> Tensor:
-    """Room for numbers, which takes memory only where something is written, page by page, and gives it back with the
-    tensor. Up to `small` bytes it is ordinary memory. Nobody says what stands in it."""
+def allocate_sparse(shape: tuple[int, ...], dtype: torch.dtype, mmap_from_bytes: int) -> Tensor:
+    """Return an uninitialized tensor that uses memory only for the pages that are written, until it is freed.
+
+    Below `mmap_from_bytes` bytes it is an ordinary tensor.
+    """
     count = math.prod(shape)
-    if count * dtype.itemsize < small:
+    if count * dtype.itemsize < mmap_from_bytes:
         return torch.empty(shape, dtype=dtype, device="cpu")
-    memory = _memory(count * dtype.itemsize)
-    with suppress(OSError):  # a system without large pages
+    memory = _anonymous_mmap(count * dtype.itemsize)
+    with suppress(OSError):  # a kernel without huge pages
         memory.madvise(mmap.MADV_NOHUGEPAGE)
     return torch.frombuffer(memory, dtype=dtype, count=count).view(shape)
 
 
-class Again:
-    """Memory that is used again as soon as nobody holds the tensor that it was used for.
+class ScratchPool:
+    """A pool of buffers. A buffer is reused as soon as the tensor on it is no longer referenced.
 
-    The scores of a vocabulary are made at every token, each time a little smaller or larger: on the heap, other things
-    come to stand where they stood, and they get new memory many times over.
+    Logits are allocated at every decode step, each time a little smaller or larger. On the heap other allocations would
+    take their place in between, and the logits would get new memory again and again.
     """
 
-    least, most = 1 << 20, 64 << 20
-    """Bytes of what is worth it, and of what is not worth keeping."""
-    several = 4
-    """So many pieces are kept at most."""
+    min_bytes, max_bytes = 1 << 20, 64 << 20
+    """Tensors outside of this range of sizes are ordinary tensors."""
+    max_buffers = 4
+    """The pool holds at most this many buffers."""
 
     def __init__(self) -> None:
-        self._pieces: list[mmap.mmap] = []
+        self._buffers: list[mmap.mmap] = []
         self._lock = threading.Lock()
 
-    def room(self, *shape: int) -> Float[Tensor, ...]:
-        """Room for float32 numbers."""
+    def empty(self, *shape: int) -> Float[Tensor, ...]:
+        """Return an uninitialized float32 tensor."""
         count = math.prod(shape)
-        if not self.least <= 4 * count <= self.most:
+        if not self.min_bytes <= 4 * count <= self.max_bytes:
             return torch.empty(shape, dtype=torch.float32, device="cpu")
         with self._lock:
-            memory = self._free(4 * count)
+            memory = self._acquire(4 * count)
             return torch.frombuffer(memory, dtype=torch.float32, count=count).view(shape)
 
-    def _free(self, size: int) -> mmap.mmap:
-        """The smallest piece that nobody holds and that fits, or a new one in place of those that nobody holds.
+    def _acquire(self, size: int) -> mmap.mmap:
+        """Return the smallest unreferenced buffer that fits, or a new one that replaces all unreferenced buffers.
 
-        One that is more than twice as large does not fit: whoever keeps a small result would keep all of it.
+        A buffer of more than twice the size does not fit: a small result would keep all of it alive.
         """
-        held = list(zip(self._pieces, _holders(self._pieces), strict=True))
-        fitting = [piece for piece, holders in held if holders == NOBODY and size <= len(piece) <= 2 * size]
+        counted = list(zip(self._buffers, _refcounts(self._buffers), strict=True))
+        fitting = [buffer for buffer, count in counted if count == UNUSED_REFCOUNT and size <= len(buffer) <= 2 * size]
         if fitting:
             return min(fitting, key=len)
-        self._pieces = [piece for piece, holders in held if holders > NOBODY][1 - self.several :]
-        self._pieces.append(_memory(size))
-        return self._pieces[-1]
+        self._buffers = [buffer for buffer, count in counted if count > UNUSED_REFCOUNT][1 - self.max_buffers :]
+        self._buffers.append(_anonymous_mmap(size))
+        return self._buffers[-1]
 
 
-def _holders(pieces: list[Any]) -> list[int]:
-    return [sys.getrefcount(piece) for piece in pieces]
+def _refcounts(buffers: list[Any]) -> list[int]:
+    return [sys.getrefcount(buffer) for buffer in buffers]
 
 
-NOBODY = _holders([object()])[0]
-"""What Python counts if only a list holds something, and whoever counts."""
-again = Again()
+UNUSED_REFCOUNT = _refcounts([object()])[0]
+"""The reference count of an object that only a list refers to, as `_refcounts` sees it."""
+scratch_pool = ScratchPool()
 
 
-def _memory(size: int) -> mmap.mmap:
+def _anonymous_mmap(size: int) -> mmap.mmap:
     return mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
 
 
-def _piece(size: int) -> mmap.mmap:
-    memory = _memory(size)
-    with suppress(OSError):  # a system without large pages
+def _huge_page_mmap(size: int) -> mmap.mmap:
+    memory = _anonymous_mmap(size)
+    with suppress(OSError):  # a kernel without huge pages
         memory.madvise(mmap.MADV_HUGEPAGE)
     return memory

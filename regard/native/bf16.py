@@ -1,7 +1,7 @@
-"""Products in numbers of sixteen bits (bfloat16) for training, where the CPU has instructions for them.
+"""bf16 matrix multiplication for training, on CPUs with AVX-512 BF16.
 
-What comes and goes is float32, so nothing else has to know: numbers are rounded where they are multiplied, and added up
-in float32. See `c/half.c`.
+Inputs and outputs are float32, so the calling code stays the same. The kernel rounds the factors to bf16 and
+accumulates the products in float32. See `c/gemm_bf16.c`.
 """
 
 from __future__ import annotations
@@ -14,84 +14,88 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from regard.native.ctypes_structs import Given, pointer
-from regard.native.library import HALF, available, library
+from regard.native.ctypes_structs import StridedMatrix, pointer
+from regard.native.library import BF16_SIGNATURES, available, library
 
-Rows = Float[Tensor, "rows depth"]
-Columns = Float[Tensor, "depth columns"]
+LeftMatrix = Float[Tensor, "rows depth"]
+RightMatrix = Float[Tensor, "depth columns"]
 
 
-def half() -> bool:
-    """Whether this machine has them."""
-    return available() and all(hasattr(library(), name) for name in HALF)
+def bf16_available() -> bool:
+    """Return whether the native library has the bf16 kernels."""
+    return available() and all(hasattr(library(), name) for name in BF16_SIGNATURES)
 
 
 @dataclass(frozen=True)
-class Panels:
-    """A matrix, rounded and laid out for products with others."""
+class PackedBf16Matrix:
+    """The right factor of a matrix multiplication, rounded to bf16 and packed."""
 
     packed: Int[Tensor, " pairs"]
     depth: int
     columns: int
 
     @classmethod
-    def of(cls, matrix: Columns) -> Panels:
-        """The matrix may stand turned round."""
+    def pack(cls, matrix: RightMatrix) -> PackedBf16Matrix:
+        """Pack a matrix. It may be a transposed view."""
         depth, columns = matrix.shape
-        there = _given(matrix)
-        packed = torch.empty(library().packed_half_size(columns, depth), dtype=torch.int32)
-        library().pack_half(ctypes.addressof(there), columns, depth, packed.data_ptr())
+        strided = _strided(matrix)
+        packed = torch.empty(library().packed_bf16_size(columns, depth), dtype=torch.int32)
+        library().pack_bf16(ctypes.addressof(strided), columns, depth, packed.data_ptr())
         return cls(packed, depth, columns)
 
 
-def multiply(
-    x: Rows, matrix: Panels, bias: Float[Tensor, " columns"] | None = None, to: Tensor | None = None, add: bool = False
+def matmul(
+    x: LeftMatrix,
+    matrix: PackedBf16Matrix,
+    bias: Float[Tensor, " columns"] | None = None,
+    out: Tensor | None = None,
+    accumulate: bool = False,
 ) -> Float[Tensor, "rows columns"]:
-    """x·matrix + bias, in new memory or where `to` says; or, if `add`, added to what stands there."""
-    found = torch.empty(len(x), matrix.columns, dtype=torch.float32) if to is None else to
-    there = _given(x)
+    """Return x·matrix + bias, in a new tensor or in `out`. If `accumulate`, add the product to `out`."""
+    result = torch.empty(len(x), matrix.columns, dtype=torch.float32) if out is None else out
+    strided = _strided(x)
     sizes = (len(x), matrix.columns, matrix.depth)
-    library().multiply_half(
-        ctypes.addressof(there), *sizes, matrix.packed.data_ptr(), pointer(bias), found.data_ptr(), add
+    library().gemm_bf16(
+        ctypes.addressof(strided), *sizes, matrix.packed.data_ptr(), pointer(bias), result.data_ptr(), accumulate
     )
-    return found
+    return result
 
 
-def _given(x: Tensor) -> Given:
+def _strided(x: Tensor) -> StridedMatrix:
     assert x.dtype == torch.float32
     assert 1 in x.stride()
-    return Given(x.data_ptr(), *x.stride())
+    return StridedMatrix(x.data_ptr(), *x.stride())
 
 
-def _lines(x: Tensor) -> Tensor:
+def _contiguous_rows(x: Tensor) -> Tensor:
     return x if x.stride(-1) == 1 else x.contiguous()
 
 
 def linear(
     x: Float[Tensor, "rows input"], weight: Float[Tensor, "output input"], bias: Float[Tensor, " output"] | None
 ) -> Float[Tensor, "rows output"]:
-    """x·weightᵀ + bias."""
-    return Linear.apply(x, weight, bias)  # type: ignore[no-untyped-call]
+    """Return x·weightᵀ + bias, with gradients."""
+    return LinearFunction.apply(x, weight, bias)  # type: ignore[no-untyped-call]
 
 
-class Linear(torch.autograd.Function):
-    """A layer there and back."""
+class LinearFunction(torch.autograd.Function):
+    """A linear layer in bf16, forward and backward."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-        """What the layer says."""
-        x = _lines(x)
+        """Return x·weightᵀ + bias."""
+        x = _contiguous_rows(x)
         ctx.save_for_backward(x, weight)
-        return multiply(x, Panels.of(weight.detach().t()), bias)
+        return matmul(x, PackedBf16Matrix.pack(weight.detach().t()), bias)
 
     @staticmethod
     def backward(ctx: Any, *gradient: Tensor) -> tuple[Tensor | None, ...]:
-        """The gradients of the vectors, the matrix and the bias."""
+        """Return the gradients with respect to x, the weight and the bias."""
         x, weight = ctx.saved_tensors
-        said = _lines(gradient[0])
-        wanted = ctx.needs_input_grad
+        output_gradient = _contiguous_rows(gradient[0])
+        needed = ctx.needs_input_grad
         return (
-            multiply(said, Panels.of(weight)) if wanted[0] else None,
-            multiply(said.t(), Panels.of(x)) if wanted[1] else None,
-            said.sum(dim=0) if wanted[2] else None,
+            matmul(output_gradient, PackedBf16Matrix.pack(weight)) if needed[0] else None,
+            matmul(output_gradient.t(), PackedBf16Matrix.pack(x)) if needed[1] else None,
+            output_gradient.sum(dim=0) if needed[2] else None,
         )

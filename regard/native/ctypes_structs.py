@@ -1,4 +1,5 @@
-"""What the compiled functions are told, as C has it: see `c/parts.h` and `c/block.c`, field by field."""
+"""ctypes mirrors of the C structs, field by field: see `c/types.h`, `c/block.c`, `c/gemm_bf16.c`, `c/dropout_rng.h` and
+`c/training_attention.c`."""
 
 from __future__ import annotations
 
@@ -14,77 +15,77 @@ LONG, INT, FLOAT, POINTER = ctypes.c_long, ctypes.c_int, ctypes.c_float, ctypes.
 
 
 def pointer(x: Tensor | None) -> int | None:
-    """Where a tensor's numbers are."""
+    """Return the address of a tensor's data, or None."""
     return None if x is None else x.data_ptr()
 
 
-def of(kind: type, *names: str) -> list[tuple[str, type]]:
-    """Fields of one kind."""
-    return [(name, kind) for name in names]
+def fields(ctype: type, *names: str) -> list[tuple[str, type]]:
+    """Return fields of one type, for `_fields_`."""
+    return [(name, ctype) for name in names]
 
 
-class Matrix(ctypes.Structure):
-    """A matrix in panels."""
+class PackedMatrix(ctypes.Structure):
+    """One linear layer: weights packed in panels (float32, or int8 with scales), bias and activation."""
 
-    _fields_ = (*of(LONG, "outputs", "inputs"), *of(POINTER, "packed", "scale", "bias"), ("activation", INT))
+    _fields_ = (*fields(LONG, "outputs", "inputs"), *fields(POINTER, "packed", "scale", "bias"), ("activation", INT))
 
 
-class Given(ctypes.Structure):
-    """A matrix as it stands in memory: where, and how far it is from one row, and one column, to the next."""
+class StridedMatrix(ctypes.Structure):
+    """A matrix in memory: its address and its strides."""
 
-    _fields_ = (("numbers", POINTER), *of(LONG, "down", "right"))
+    _fields_ = (("data", POINTER), *fields(LONG, "row_stride", "column_stride"))
 
 
 class Norm(ctypes.Structure):
     """LayerNorm or RMSNorm."""
 
-    _fields_ = (*of(POINTER, "weight", "bias"), ("epsilon", FLOAT), ("centred", INT))
+    _fields_ = (*fields(POINTER, "weight", "bias"), ("epsilon", FLOAT), ("is_layer_norm", INT))
 
 
 class Embedding(ctypes.Structure):
-    """What tokens are before the first block."""
+    """The token embedding: table, scales of its rows if it is int8, scale of the result, norm."""
 
     _fields_ = (
-        *of(LONG, "dim", "vocabulary"),
-        *of(POINTER, "table", "scales"),
-        ("by", FLOAT),
+        *fields(LONG, "dim", "vocabulary"),
+        *fields(POINTER, "table", "row_scales"),
+        ("scale", FLOAT),
         ("norm", POINTER),
     )
 
 
-class Attention(ctypes.Structure):
-    """What is asked of `attend`."""
+class AttentionArguments(ctypes.Structure):
+    """The arguments of `attend`."""
 
     _fields_ = (
-        *of(LONG, "rows", "heads", "sharing", "dim"),
+        *fields(LONG, "sequences", "heads", "heads_per_kv_head", "head_dim"),
         ("scale", FLOAT),
         ("causal", INT),
         ("query", POINTER),
         ("query_stride", LONG),
-        *of(POINTER, "queries", "first_query", "key", "value"),
-        ("half", INT),
-        ("first_key", POINTER),
-        *of(LONG, "row_stride", "head_stride", "key_stride"),
-        *of(POINTER, "keys", "bias"),
-        *of(LONG, "bias_row", "bias_head", "bias_query"),
-        ("answer", POINTER),
+        *fields(POINTER, "query_lengths", "query_offsets", "key", "value"),
+        ("bf16", INT),
+        ("key_offsets", POINTER),
+        *fields(LONG, "batch_stride", "head_stride", "key_stride"),
+        *fields(POINTER, "key_lengths", "bias"),
+        *fields(LONG, "bias_batch_stride", "bias_head_stride", "bias_query_stride"),
+        ("output", POINTER),
     )
 
 
 class Residual(ctypes.Structure):
-    """The connection around a sublayer."""
+    """The residual connection around a sublayer."""
 
     _fields_ = (("order", INT), ("norm", Norm), ("output_norm", Norm))
 
 
-class Asking(ctypes.Structure):
-    """An attention's own numbers."""
+class AttentionLayer(ctypes.Structure):
+    """An attention layer: projections, sizes, residual connection."""
 
     _fields_ = (
-        *of(Matrix, "project", "output"),
-        *of(LONG, "heads", "key_heads", "dim"),
+        *fields(PackedMatrix, "project", "output"),
+        *fields(LONG, "heads", "key_value_heads", "head_dim"),
         ("scale", FLOAT),
-        ("half", INT),
+        ("bf16", INT),
         ("residual", Residual),
     )
 
@@ -92,80 +93,87 @@ class Asking(ctypes.Structure):
 class Feedforward(ctypes.Structure):
     """A feed-forward layer."""
 
-    _fields_ = (*of(INT, "gated", "activation"), *of(Matrix, "up", "down"), ("residual", Residual))
+    _fields_ = (*fields(INT, "gated", "activation"), *fields(PackedMatrix, "up", "down"), ("residual", Residual))
 
 
 class Block(ctypes.Structure):
-    """A block."""
-
-    _fields_ = (("model", LONG), *of(Asking, "own", "across"), ("feedforward", Feedforward))
-
-
-class Kept(ctypes.Structure):
-    """Keys and values that a layer's cache holds."""
+    """A transformer block."""
 
     _fields_ = (
-        *of(POINTER, "key", "value"),
-        ("half", INT),
-        *of(LONG, "heads", "row_stride", "head_stride", "key_stride"),
+        ("model_dim", LONG),
+        *fields(AttentionLayer, "self_attention", "cross_attention"),
+        ("feedforward", Feedforward),
+    )
+
+
+class KVCacheView(ctypes.Structure):
+    """The KV cache of one layer: addresses and strides. It owns nothing."""
+
+    _fields_ = (
+        *fields(POINTER, "key", "value"),
+        ("bf16", INT),
+        *fields(LONG, "heads", "batch_stride", "head_stride", "key_stride"),
     )
 
 
 class Batch(ctypes.Structure):
-    """What a batch is."""
+    """A packed batch, with its caches."""
 
     _fields_ = (
-        *of(LONG, "tokens", "rows"),
-        *of(POINTER, "lengths", "first"),
+        *fields(LONG, "tokens", "sequences"),
+        *fields(POINTER, "lengths", "offsets"),
         ("causal", INT),
-        *of(POINTER, "cosine", "sine", "bias"),
-        *of(LONG, "bias_row", "bias_head", "bias_query"),
-        *of(POINTER, "before", "keys"),
-        ("texts", LONG),
-        *of(POINTER, "source_keys", "asking", "first_asking"),
-        *of(LONG, "begin", "row", "text"),
-        *of(Kept, "own", "source"),
+        *fields(POINTER, "cosine", "sine", "bias"),
+        *fields(LONG, "bias_batch_stride", "bias_head_stride", "bias_query_stride"),
+        *fields(POINTER, "past_lengths", "key_lengths"),
+        ("source_sequences", LONG),
+        *fields(POINTER, "source_lengths", "cross_query_lengths", "cross_query_offsets"),
+        *fields(LONG, "first_token", "first_sequence", "first_source"),
+        *fields(KVCacheView, "self_cache", "cross_cache"),
     )
 
 
-class Chance(ctypes.Structure):
-    """What dropout is drawn from: a seed, how many of 65,536 values are dropped, and the scale of the others."""
+class DropoutRng(ctypes.Structure):
+    """The random state of dropout: a seed, how many of 65,536 values are dropped, and the scale of the others."""
 
-    _fields_ = (*of(ctypes.c_uint32, "low", "high"), ("dropped", INT), ("scale", FLOAT))
+    _fields_ = (*fields(ctypes.c_uint32, "seed_low", "seed_high"), ("drop_threshold", INT), ("scale", FLOAT))
 
 
-class Training(ctypes.Structure):
-    """Attention in training, there and back: see `c/attention_back.c`."""
+class TrainingAttentionArguments(ctypes.Structure):
+    """The arguments of attention for training, forward and backward."""
 
     _fields_ = (
-        *of(LONG, "rows", "heads", "dim"),
+        *fields(LONG, "sequences", "heads", "head_dim"),
         ("scale", FLOAT),
         ("causal", INT),
-        *of(POINTER, "query", "key", "value"),
-        *of(LONG, "query_stride", "key_stride", "value_stride"),
-        *of(POINTER, "queries", "first_query", "keys", "first_key"),
-        ("chance", Chance),
-        ("longest", LONG),
-        *of(POINTER, "answer", "query_gradient", "key_gradient", "value_gradient"),
+        *fields(POINTER, "query", "key", "value"),
+        *fields(LONG, "query_stride", "key_stride", "value_stride"),
+        *fields(POINTER, "query_lengths", "query_offsets", "key_lengths", "key_offsets"),
+        ("rng", DropoutRng),
+        ("max_key_length", LONG),
+        *fields(POINTER, "output", "query_gradient", "key_gradient", "value_gradient"),
     )
 
 
-class Lengths:
-    """The lengths of rows, and where each begins when they stand side by side."""
+class RowLengths:
+    """The lengths of the sequences of a packed batch and their offsets, as C arrays."""
 
     def __init__(self, lengths: Sequence[int]) -> None:
-        self._lengths, self._begins = array("l", lengths), array("l", accumulate(lengths, initial=0))
-        self.count, self.at = len(lengths), self._lengths.buffer_info()[0]
-        self.begin_at = self._begins.buffer_info()[0]
-        """The address of where they begin."""
+        self._lengths, self._offsets = array("l", lengths), array("l", accumulate(lengths, initial=0))
+        self.count, self.address = len(lengths), self._lengths.buffer_info()[0]
+        self.offsets_address = self._offsets.buffer_info()[0]
+        """The address of the offsets."""
 
     @property
-    def longest(self) -> int:
-        """The length of the longest row."""
+    def max_length(self) -> int:
+        """The length of the longest sequence."""
         return max(self._lengths)
 
 
 @lru_cache(maxsize=256)
-def lengths_of(lengths: tuple[int, ...]) -> Lengths:
-    """Lengths as C has them, made once for all blocks that ask for the same. Hold them as long as C works with them."""
-    return Lengths(lengths)
+def row_lengths(lengths: tuple[int, ...]) -> RowLengths:
+    """Return lengths as C arrays, cached because all blocks use the same ones.
+
+    The caller keeps a reference while C uses the addresses.
+    """
+    return RowLengths(lengths)

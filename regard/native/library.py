@@ -1,4 +1,4 @@
-"""The library, loaded, with the types of its functions."""
+"""Loads the native library and declares the signatures of its functions."""
 
 from __future__ import annotations
 
@@ -11,80 +11,81 @@ from typing import Any
 
 from regard.native.build import NotBuiltError, build
 
-TYPES = {"p": ctypes.c_void_p, "l": ctypes.c_long, "i": ctypes.c_int, "f": ctypes.c_float, "d": ctypes.c_double}
-FUNCTIONS = {
-    "packed_size": "ll>",
-    "panel_size": ">",
-    "pack": "llplp",
-    "together_size": ">",
-    "added_size": ">",
-    "packed_bytes_size": "ll>",
-    "pack_bytes": "llpp",
-    "apply": "plplp",
+CTYPES = {"p": ctypes.c_void_p, "l": ctypes.c_long, "i": ctypes.c_int, "f": ctypes.c_float, "d": ctypes.c_double}
+SIGNATURES = {
+    "packed_f32_size": "ll>",
+    "panel_width": ">",
+    "pack_f32": "llplp",
+    "int8_group_size": ">",
+    "int8_offset": ">",
+    "packed_int8_size": "ll>",
+    "pack_int8": "llpp",
+    "packed_linear": "plplp",
     "attend": "p",
-    "keep": "lllppplplli",
-    "round_to_half": "llpl",
-    "inherit": "lpplpp",
-    "move": "lpplpppp",
-    "clear": "lplpl",
-    "add_and_normalise": "llpppp",
-    "gate": "llpip",
+    "append_to_cache": "lllppplplli",
+    "round_to_bf16": "llpl",
+    "reorder_shared_prefix": "lpplpp",
+    "copy_cache_rows": "lpplpppp",
+    "release_cache_rows": "lplpl",
+    "add_norm": "llpppp",
+    "gated_activation": "llpip",
     "embed": "plpppp>",
     "run_stack": "lppppppp",
-    "read_next": "pppplpppppppp>",
-    "blocks_size": "l>",
-    "log_sum": "llppp>",
-    "best": "llpplpp",
-    "continuations": "lllpppppplpppp",
-    "drop": "lppp",
-    "add_dropped": "llpppp",
-    "add_dropped_back": "llppp",
-    "bend": "lpipp",
-    "bend_back": "lpippp",
-    "lose": "llppdp",
-    "lose_twice": "llppddp",
-    "attend_in_training": "p",
-    "attend_back": "p",
+    "decode_step": "pppplpppppppp>",
+    "block_count": "l>",
+    "logsumexp": "llppp>",
+    "topk": "llpplpp",
+    "beam_topk": "lllpppppplpppp",
+    "dropout": "lppp",
+    "dropout_add": "llpppp",
+    "dropout_add_backward": "llppp",
+    "activation_dropout": "lpipp",
+    "activation_dropout_backward": "lpippp",
+    "cross_entropy_forward_backward": "llppdp",
+    "rdrop_forward_backward": "llppddp",
+    "training_attention_forward": "p",
+    "training_attention_backward": "p",
 }
-"""The arguments of each: a pointer, a long, an int, a float, a double. Behind some: > (they return a long)."""
-HALF = {"packed_half_size": "ll>", "pack_half": "pllp", "multiply_half": "plllpppi"}
-"""The same, of those that are there only if the CPU computes in bfloat16."""
+"""The argument types of each function, see `CTYPES`. A > at the end: the function returns a long."""
+BF16_SIGNATURES = {"packed_bf16_size": "ll>", "pack_bf16": "pllp", "gemm_bf16": "plllpppi"}
+"""The same for the functions that exist only if the CPU has AVX-512 BF16."""
 
 
-_building = threading.Lock()
+_build_lock = threading.Lock()
 
 
 @cache
-def _found() -> tuple[Any, str]:
+def _load_library() -> tuple[Any, str]:
     try:
-        with _building:  # several threads may be the first to ask
-            return typed(ctypes.CDLL(str(build()))), "in use"
+        with _build_lock:  # several threads may get here at the same time
+            return set_signatures(ctypes.CDLL(str(build()))), "in use"
     except (NotBuiltError, OSError) as error:
         if "could not compile" in str(error):
-            warnings.warn(f"regard's compiled parts are not used: {error}", RuntimeWarning, stacklevel=3)
+            message = f"regard's native library is not used, torch is used instead: {error}"
+            warnings.warn(message, RuntimeWarning, stacklevel=3)
         return None, str(error)
 
 
-def typed(library: ctypes.CDLL, names: Iterable[str] = FUNCTIONS) -> ctypes.CDLL:
-    """A library whose functions know what they take and return."""
-    for name in (*names, *(name for name in HALF if hasattr(library, name))):
+def set_signatures(library: ctypes.CDLL, names: Iterable[str] = SIGNATURES) -> ctypes.CDLL:
+    """Declare the argument and return types of the library's functions."""
+    for name in (*names, *(name for name in BF16_SIGNATURES if hasattr(library, name))):
         function = getattr(library, name)
-        taken, returned, _ = {**FUNCTIONS, **HALF}[name].partition(">")
-        function.argtypes = [TYPES[letter] for letter in taken]
-        function.restype = ctypes.c_long if returned else None
+        arguments, returns_long, _ = {**SIGNATURES, **BF16_SIGNATURES}[name].partition(">")
+        function.argtypes = [CTYPES[letter] for letter in arguments]
+        function.restype = ctypes.c_long if returns_long else None
     return library
 
 
 def library() -> Any:
-    """The compiled functions. Ask first whether they are `available`."""
-    return _found()[0]
+    """Return the native library, None if it is not `available`."""
+    return _load_library()[0]
 
 
 def available() -> bool:
-    """Whether this machine has the compiled parts; the first to ask waits while they are built."""
-    return _found()[0] is not None
+    """Return whether this machine has the native library. The first call may build it."""
+    return _load_library()[0] is not None
 
 
 def status() -> str:
-    """Whether they are in use, and if not, why not."""
-    return _found()[1]
+    """Return "in use", or the reason why the native library is not used."""
+    return _load_library()[1]

@@ -1,7 +1,7 @@
-"""The compiled functions, called with tensors. Each has a definition in torch beside it in the tests.
+"""The native kernels for inference, as functions of tensors. The tests compare each with its definition in torch.
 
-Tensors are on the CPU and float32; others are widened first. What a function returns is new, and float32, whatever
-torch's defaults are.
+Tensors are on the CPU; other dtypes are converted to float32 first. Results are new float32 tensors, regardless of
+torch's default dtype and device.
 """
 
 from __future__ import annotations
@@ -15,12 +15,21 @@ import torch
 from jaxtyping import Float, Int, Int8
 from torch import Tensor
 
-from regard.native.arena import PAGE, again, room
-from regard.native.ctypes_structs import Attention, Embedding, Kept, Lengths, Matrix, Norm, lengths_of, pointer
+from regard.native.arena import PAGE_BYTES, allocate, scratch_pool
+from regard.native.ctypes_structs import (
+    AttentionArguments,
+    Embedding,
+    KVCacheView,
+    Norm,
+    PackedMatrix,
+    RowLengths,
+    pointer,
+    row_lengths,
+)
 from regard.native.library import library
 from regard.transformer.config import Activation
 
-ACTIVATIONS = {
+ACTIVATION_CODES = {
     None: 0,
     Activation.RELU: 1,
     Activation.GELU: 2,
@@ -29,145 +38,149 @@ ACTIVATIONS = {
     Activation.TANH: 5,
     Activation.QUICK_GELU: 6,
 }
-"""The numbers by which activation.h knows them."""
+"""The values of the enumeration in `c/activation.h`."""
 
 Vectors = Float[Tensor, "rows dim"]
-Peaks = Float[Tensor, "rows blocks"]
-"""The largest score of each block of a row, which are as many as C has."""
-Described = Kept | ctypes.Array[Kept]
-"""Keys and values of one layer, or of several."""
+BlockMaxima = Float[Tensor, "rows blocks"]
+"""The largest logit of each block of a row; C decides the size of the blocks."""
+KVCacheViews = KVCacheView | ctypes.Array[KVCacheView]
+"""The KV cache of one layer, or of several."""
 
 
-def floats(*shape: int) -> Tensor:
-    """Room for so many numbers."""
+def empty_float32(*shape: int) -> Tensor:
+    """Return an uninitialized float32 tensor."""
     return torch.empty(shape, dtype=torch.float32, device="cpu")
 
 
-def whole(x: Tensor) -> Tensor:
-    """The same as float32, every number beside the one before."""
+def contiguous_float32(x: Tensor) -> Tensor:
+    """Return the tensor as float32 and contiguous."""
     return (x if x.dtype is torch.float32 else x.to(torch.float32)).contiguous()
 
 
-def _lines(x: Vectors) -> Vectors:
-    """The same as float32, the numbers of a row side by side, however far apart the rows are."""
+def _contiguous_rows(x: Vectors) -> Vectors:
+    """Return the matrix as float32 with contiguous rows; the row stride is arbitrary."""
     x = x if x.dtype is torch.float32 else x.to(torch.float32)
     return x if x.stride(1) == 1 else x.contiguous()
 
 
-def pack(weight: Float[Tensor, "output input"]) -> Float[Tensor, " packed"]:
-    """A matrix in panels."""
-    weight = _lines(weight)
+def pack_f32(weight: Float[Tensor, "output input"]) -> Float[Tensor, " packed"]:
+    """Pack a weight in panels."""
+    weight = _contiguous_rows(weight)
     outputs, inputs = weight.shape
-    packed = room(library().packed_size(outputs, inputs), torch.float32)
-    library().pack(outputs, inputs, weight.data_ptr(), weight.stride(0), packed.data_ptr())
+    packed = allocate(library().packed_f32_size(outputs, inputs), torch.float32)
+    library().pack_f32(outputs, inputs, weight.data_ptr(), weight.stride(0), packed.data_ptr())
     return packed
 
 
-def pack_bytes(levels: Int8[Tensor, "output input"]) -> Int8[Tensor, " packed"]:
-    """A matrix of bytes in panels."""
-    levels = levels.contiguous()
-    outputs, inputs = levels.shape
-    packed = room(library().packed_bytes_size(outputs, inputs), torch.int8)
-    library().pack_bytes(outputs, inputs, levels.data_ptr(), packed.data_ptr())
+def pack_int8(qweight: Int8[Tensor, "output input"]) -> Int8[Tensor, " packed"]:
+    """Pack an int8 weight in panels."""
+    qweight = qweight.contiguous()
+    outputs, inputs = qweight.shape
+    packed = allocate(library().packed_int8_size(outputs, inputs), torch.int8)
+    library().pack_int8(outputs, inputs, qweight.data_ptr(), packed.data_ptr())
     return packed
 
 
-def panel() -> int:
-    """How many outputs of a matrix stand together in a panel."""
-    found: int = library().panel_size()
-    return found
+def panel_width() -> int:
+    """Return the number of outputs in a panel."""
+    width: int = library().panel_width()
+    return width
 
 
-def together() -> int:
-    """How many levels of an output stand side by side in panels of bytes."""
-    found: int = library().together_size()
-    return found
+def int8_group_size() -> int:
+    """Return the number of consecutive inputs of one output that are interleaved in an int8 panel."""
+    size: int = library().int8_group_size()
+    return size
 
 
-def added() -> int:
-    """What is added to the levels of a matrix in panels of bytes: 0, or 128, which is to change their highest bit."""
-    found: int = library().added_size()
-    return found
+def int8_offset() -> int:
+    """Return the offset that is added to the weights in int8 panels: 0, or 128, which flips their highest bit."""
+    offset: int = library().int8_offset()
+    return offset
 
 
-def multiply(x: Vectors, matrix: Matrix) -> Float[Tensor, "rows output"]:
-    """activation(x·weightᵀ + bias). With a matrix of bytes, each vector is rounded to bytes first."""
-    x = _lines(x)
+def packed_linear(x: Vectors, matrix: PackedMatrix) -> Float[Tensor, "rows output"]:
+    """Return activation(x·weightᵀ + bias). With an int8 weight, each row of x is quantized to int8 first."""
+    x = _contiguous_rows(x)
     rows = x.shape[0]
-    found = again.room(rows, matrix.outputs)
-    library().apply(ctypes.addressof(matrix), rows, x.data_ptr(), x.stride(0), found.data_ptr())
-    return found
+    output = scratch_pool.empty(rows, matrix.outputs)
+    library().packed_linear(ctypes.addressof(matrix), rows, x.data_ptr(), x.stride(0), output.data_ptr())
+    return output
 
 
-def add_and_normalise(x: Vectors, said: Vectors | None, norm: Norm) -> Vectors:
-    """norm(x + said)."""
-    x, said = whole(x), None if said is None else whole(said)
-    found = floats(*x.shape)
-    library().add_and_normalise(*x.shape, x.data_ptr(), pointer(said), ctypes.addressof(norm), found.data_ptr())
-    return found
+def add_norm(x: Vectors, sublayer_output: Vectors | None, norm: Norm) -> Vectors:
+    """Return norm(x + sublayer_output)."""
+    x, sublayer_output = contiguous_float32(x), None if sublayer_output is None else contiguous_float32(sublayer_output)
+    output = empty_float32(*x.shape)
+    library().add_norm(*x.shape, x.data_ptr(), pointer(sublayer_output), ctypes.addressof(norm), output.data_ptr())
+    return output
 
 
-def gate(x: Float[Tensor, "rows twice"], activation: int) -> Vectors:
-    """activation(gate) · up, of vectors that are both, side by side."""
-    x = whole(x)
-    found = floats(x.shape[0], x.shape[1] // 2)
-    library().gate(*found.shape, x.data_ptr(), activation, found.data_ptr())
-    return found
+def gated_activation(x: Float[Tensor, "rows twice"], activation: int) -> Vectors:
+    """Return activation(gate) · up. Each row of x holds gate, then up."""
+    x = contiguous_float32(x)
+    output = empty_float32(x.shape[0], x.shape[1] // 2)
+    library().gated_activation(*output.shape, x.data_ptr(), activation, output.data_ptr())
+    return output
 
 
-def embedding_of(
+def embedding_struct(
     table: Float[Tensor, "vocabulary dim"] | Int8[Tensor, "vocabulary dim"],
-    scales: Float[Tensor, " vocabulary"] | None,
-    by: float,
+    row_scales: Float[Tensor, " vocabulary"] | None,
+    scale: float,
     norm: Norm | None = None,
 ) -> Embedding:
-    """An embedding as C has it: a table of numbers, or of levels with their scales, in order. Hold them."""
+    """Return the C struct of an embedding. The table is float32, or int8 with `row_scales`, and contiguous.
+
+    The caller keeps references to the arguments.
+    """
     vocabulary, dim = table.shape
-    last = None if norm is None else ctypes.addressof(norm)
-    return Embedding(dim, vocabulary, table.data_ptr(), pointer(scales), by, last)
+    norm_address = None if norm is None else ctypes.addressof(norm)
+    return Embedding(dim, vocabulary, table.data_ptr(), pointer(row_scales), scale, norm_address)
 
 
 def embed(
     embedding: Embedding,
     tokens: Int[Tensor, " tokens"],
-    positions: Float[Tensor, "positions dim"] | None,
-    at: Int[Tensor, " tokens"],
+    position_table: Float[Tensor, "positions dim"] | None,
+    position_ids: Int[Tensor, " tokens"],
 ) -> Float[Tensor, "tokens dim"]:
-    """norm(table[tokens] · by + positions[at]). Nobody but the caller looks whether there are such positions."""
-    tokens, at = (some if some.dtype is torch.long else some.long() for some in (tokens, at))
-    tokens, at = tokens.contiguous(), at.contiguous()
-    found = floats(len(tokens), embedding.dim)
-    told = tokens.data_ptr(), pointer(positions), at.data_ptr(), found.data_ptr()
-    check_tokens(tokens, library().embed(ctypes.addressof(embedding), len(tokens), *told), embedding)
-    return found
+    """Return norm(table[tokens] · scale + position_table[position_ids]). Position ids are not checked."""
+    tokens, position_ids = (ids if ids.dtype is torch.long else ids.long() for ids in (tokens, position_ids))
+    tokens, position_ids = tokens.contiguous(), position_ids.contiguous()
+    output = empty_float32(len(tokens), embedding.dim)
+    pointers = tokens.data_ptr(), pointer(position_table), position_ids.data_ptr(), output.data_ptr()
+    check_tokens(tokens, library().embed(ctypes.addressof(embedding), len(tokens), *pointers), embedding)
+    return output
 
 
-def check_tokens(tokens: Int[Tensor, " tokens"], good: int, embedding: Embedding) -> None:
-    """Stop at the first token that is not in the vocabulary, before which `good` are."""
-    if good < len(tokens):
-        raise IndexError(f"token {int(tokens[good])} is not in a vocabulary of {embedding.vocabulary}")
+def check_tokens(tokens: Int[Tensor, " tokens"], valid_count: int, embedding: Embedding) -> None:
+    """Raise an error if a token id is out of range. `valid_count` tokens come before the first such token."""
+    if valid_count < len(tokens):
+        token = int(tokens[valid_count])
+        raise IndexError(f"token id {token} is out of range for a vocabulary of {embedding.vocabulary}")
 
 
 def attend(
     query: Float[Tensor, "tokens heads dim"],
-    key: Float[Tensor, "key_tokens key_heads dim"] | Float[Tensor, "lines key_heads room dim"],
-    value: Float[Tensor, "key_tokens key_heads dim"] | Float[Tensor, "lines key_heads room dim"],
-    queries: Lengths,
-    keys: Lengths,
+    key: Float[Tensor, "key_tokens key_heads dim"] | Float[Tensor, "rows key_heads capacity dim"],
+    value: Float[Tensor, "key_tokens key_heads dim"] | Float[Tensor, "rows key_heads capacity dim"],
+    query_lengths: RowLengths,
+    key_lengths: RowLengths,
     scale: float,
     causal: bool,
-    bias: Float[Tensor, "#rows heads query key"] | None = None,
+    bias: Float[Tensor, "#batch heads query key"] | None = None,
 ) -> Float[Tensor, "tokens all"]:
-    """softmax(Q·Kᵀ·scale + bias)·V for rows of queries that stand side by side.
+    """Return softmax(Q·Kᵀ·scale + bias)·V for a packed batch of queries.
 
-    Keys and values stand side by side too, or in rectangles with one line for each row. The last query of a row sees
-    all of its keys; if `causal`, each one before it one less. The bias is for the longest row: others use its upper
-    left corner.
+    Keys and values are packed too, or are in a KV cache with one row for each sequence. The last query of a sequence
+    attends to all its keys; if `causal`, each other query to one key less than the next. The bias is as large as the
+    longest sequence needs; shorter ones use its upper left corner.
     """
     tokens, heads, dim = query.shape
     query = query.to(torch.float32)
-    half = key.dtype == value.dtype == torch.bfloat16
-    key, value = (key, value) if half else (x.to(torch.float32) for x in (key, value))
+    bf16 = key.dtype == value.dtype == torch.bfloat16
+    key, value = (key, value) if bf16 else (x.to(torch.float32) for x in (key, value))
     bias = None if bias is None else bias.to(torch.float32)
     if query.stride(2) != 1 or query.stride(1) != dim:
         query = query.contiguous()
@@ -175,154 +188,175 @@ def attend(
         key, value = key.contiguous(), value.contiguous()
     if bias is not None and bias.stride(-1) != 1:
         bias = bias.contiguous()
-    answer = floats(tokens, heads * dim)
-    rectangle = key.dim() == 4
-    row, head, place = key.stride()[:3] if rectangle else (0, key.stride(1), key.stride(0))
-    asked = Attention(
-        queries.count, heads, heads // key.shape[1], dim, scale, causal,
-        query.data_ptr(), query.stride(0), queries.at, queries.begin_at,
-        key.data_ptr(), value.data_ptr(), half, None if rectangle else keys.begin_at, row, head, place, keys.at,
-        pointer(bias), *bias_strides(bias), answer.data_ptr(),
+    output = empty_float32(tokens, heads * dim)
+    cached = key.dim() == 4
+    batch_stride, head_stride, key_stride = key.stride()[:3] if cached else (0, key.stride(1), key.stride(0))
+    arguments = AttentionArguments(
+        query_lengths.count, heads, heads // key.shape[1], dim, scale, causal,
+        query.data_ptr(), query.stride(0), query_lengths.address, query_lengths.offsets_address,
+        key.data_ptr(), value.data_ptr(), bf16, None if cached else key_lengths.offsets_address,
+        batch_stride, head_stride, key_stride, key_lengths.address,
+        pointer(bias), *bias_strides(bias), output.data_ptr(),
     )  # fmt: skip
-    library().attend(ctypes.addressof(asked))
-    return answer
+    library().attend(ctypes.addressof(arguments))
+    return output
 
 
-def bias_strides(bias: Float[Tensor, "#rows heads query key"] | None) -> tuple[int, int, int]:
-    """From one row, head and query of a bias to the next."""
+def bias_strides(bias: Float[Tensor, "#batch heads query key"] | None) -> tuple[int, int, int]:
+    """Return the batch, head and query strides of a bias; the batch stride is 0 if all sequences share the bias."""
     if bias is None:
         return 0, 0, 0
-    row, head, query, _ = bias.stride()
-    return row if len(bias) > 1 else 0, head, query
+    batch, head, query, _ = bias.stride()
+    return batch if len(bias) > 1 else 0, head, query
 
 
-def keep(
-    kept: Float[Tensor, "lines heads room dim"], new: Float[Tensor, "tokens heads dim"], lengths: Lengths, old: Lengths
+def append_to_cache(
+    cache: Float[Tensor, "rows heads capacity dim"],
+    new: Float[Tensor, "tokens heads dim"],
+    new_lengths: RowLengths,
+    past_lengths: RowLengths,
 ) -> None:
-    """Put new keys or values behind what the rows of a rectangle have, which is float32 or bfloat16."""
-    assert kept.dtype in (torch.float32, torch.bfloat16)
-    new = new.to(kept.dtype).to(torch.float32)
+    """Append new keys or values to the rows of a cache tensor, which is float32 or bfloat16."""
+    assert cache.dtype in (torch.float32, torch.bfloat16)
+    new = new.to(cache.dtype).to(torch.float32)
     if new.stride(2) != 1 or new.stride(1) != new.shape[2]:
         new = new.contiguous()
-    library().keep(
-        lengths.count, new.shape[1], new.shape[2], lengths.at, old.at, new.data_ptr(), new.stride(0), kept.data_ptr(),
-        kept.stride(0), kept.stride(1), kept.dtype == torch.bfloat16,
+    library().append_to_cache(
+        new_lengths.count, new.shape[1], new.shape[2], new_lengths.address, past_lengths.address,
+        new.data_ptr(), new.stride(0), cache.data_ptr(),
+        cache.stride(0), cache.stride(1), cache.dtype == torch.bfloat16,
     )  # fmt: skip
 
 
-def move(
+def copy_cache_rows(
     layers: int,
-    kept: Described,
-    into: Described,
-    rows: Sequence[int],
-    to: Sequence[int],
+    source: KVCacheViews,
+    target: KVCacheViews,
+    source_rows: Sequence[int],
+    target_rows: Sequence[int],
     lengths: tuple[int, ...],
-    alike: Sequence[int] = (),
+    shared_prefix: Sequence[int] = (),
 ) -> None:
-    """Copy some rows of all layers to rows of others, or of the same, where none of those is copied itself.
+    """Copy rows of all layers from one cache to another, or within one if no target row is also a source row.
 
-    The lengths are those of all rows there, once they are copied. `alike` says how much of each is there already.
+    `lengths` are those of all target rows after the copy. `shared_prefix` is the number of positions that each target
+    row already has.
     """
-    if min(rows, default=0) < 0:
-        raise IndexError(f"rows are counted from 0, found {min(rows)}")
-    filled, given = lengths_of(lengths), [array("l", some) for some in (rows, to, alike)]
-    moved, places, there = (some.buffer_info()[0] for some in given)
-    at = (ctypes.addressof(part) for part in (kept, into))
-    library().move(layers, *at, len(rows), moved, places, filled.at, there if alike else None)
+    if min(source_rows, default=0) < 0:
+        raise IndexError(f"row index must not be negative, found {min(source_rows)}")
+    target_lengths = row_lengths(lengths)
+    arrays = [array("l", values) for values in (source_rows, target_rows, shared_prefix)]
+    sources, targets, prefixes = (values.buffer_info()[0] for values in arrays)
+    views = (ctypes.addressof(view) for view in (source, target))
+    library().copy_cache_rows(
+        layers, *views, len(source_rows), sources, targets, target_lengths.address, prefixes if shared_prefix else None
+    )
 
 
-class Alike:
-    """How far the rows of each text, which stand side by side, are alike, in places, since they were copied from one
-    row: from there on they may differ. To copy a row over another, only what is behind that has to be copied."""
+class SharedPrefix:
+    """The length of the prefix that the beams of one source share, pair by pair: up to the position where they were
+    copies of one row. To copy one beam over another, only the positions after that have to be copied."""
 
-    def __init__(self, count: int = 0, each: int = 1) -> None:
-        self.count, self.each = count, each
-        """How many rows there are, and how many of each text."""
-        self._places = array("l", bytes(count * each * 8))
+    def __init__(self, rows: int = 0, beams: int = 1) -> None:
+        self.rows, self.beams = rows, beams
+        """The number of rows, and the number of consecutive rows that belong to one source."""
+        self._lengths = array("l", bytes(rows * beams * 8))
 
-    def then(self, order: Sequence[int], lengths: tuple[int, ...]) -> Alike:
-        """The same for rows that were copied from these, which have such lengths now; those of one text from one text.
-        Copies of rows that nothing is known of may stand behind them."""
+    def reorder(self, order: Sequence[int], lengths: tuple[int, ...]) -> SharedPrefix:
+        """Return the prefix lengths after row n became a copy of row `order[n]`.
+
+        The new rows of a source all come from one source. `lengths` are the lengths before. `order` may also refer to
+        rows that were added since, if all beams of a source are copies of the same one.
+        """
         if order and not 0 <= min(order) <= max(order) < len(lengths):
-            raise IndexError(f"there are {len(lengths)} rows, counted from 0, found {list(order)[:12]}")
-        found, filled, now = Alike(len(order), self.each), lengths_of(lengths), array("l", order)
-        mine, at, new = (places.buffer_info()[0] for places in (self._places, now, found._places))
-        library().inherit(self.each, mine, filled.at, len(order), at, new)
-        return found
+            found = list(order)[:12]
+            raise IndexError(f"row index out of range: the cache has {len(lengths)} rows, found {found}")
+        result, filled, indices = SharedPrefix(len(order), self.beams), row_lengths(lengths), array("l", order)
+        old, order_address, new = (values.buffer_info()[0] for values in (self._lengths, indices, result._lengths))
+        library().reorder_shared_prefix(self.beams, old, filled.address, len(order), order_address, new)
+        return result
 
-    def of(self, rows: Sequence[int], others: Sequence[int]) -> list[int]:
-        """How far these rows are like the others, one by one."""
-        places, each = self._places, self.each
+    def between(self, rows: Sequence[int], others: Sequence[int]) -> list[int]:
+        """Return the length of the prefix that each row shares with the corresponding row of `others`."""
+        lengths, beams = self._lengths, self.beams
         return [
-            places[row * each + other % each] if row // each == other // each else 0
+            lengths[row * beams + other % beams] if row // beams == other // beams else 0
             for row, other in zip(rows, others, strict=True)
         ]
 
 
-def clear(layers: int, kept: Described, lines: Sequence[int]) -> None:
-    """Give back the memory of some lines, whose numbers nobody needs any more."""
-    if not lines:
+def release_cache_rows(layers: int, cache: KVCacheViews, slots: Sequence[int]) -> None:
+    """Release the memory of cache rows that are no longer used."""
+    if not slots:
         return
-    at = array("l", lines)
-    library().clear(layers, ctypes.addressof(kept), len(lines), at.buffer_info()[0], PAGE)
+    indices = array("l", slots)
+    library().release_cache_rows(layers, ctypes.addressof(cache), len(slots), indices.buffer_info()[0], PAGE_BYTES)
 
 
-def no_peaks(rows: int, size: int) -> Peaks:
-    """Room for the largest score of each block of so many rows."""
-    return floats(rows, _blocks(size))
+def empty_block_maxima(rows: int, size: int) -> BlockMaxima:
+    """Return an uninitialized tensor for the block maxima of `rows` rows of `size` logits."""
+    return empty_float32(rows, _block_count(size))
 
 
 @cache
-def _blocks(size: int) -> int:
-    found: int = library().blocks_size(size)
-    return found
+def _block_count(size: int) -> int:
+    count: int = library().block_count(size)
+    return count
 
 
-def log_sum(scores: Float[Tensor, "rows size"], peaks: Peaks | None = None) -> tuple[Float[Tensor, "rows 1"], bool]:
-    """log Σ e^score of each row; whether all of them are numbers. If they are, `peaks` has the largest score of each
-    block then."""
-    scores = whole(scores)
-    found = floats(scores.shape[0], 1)
-    good = library().log_sum(*scores.shape, scores.data_ptr(), found.data_ptr(), pointer(peaks))
-    return found, good == scores.shape[0]
+def logsumexp(
+    logits: Float[Tensor, "rows size"], block_maxima: BlockMaxima | None = None
+) -> tuple[Float[Tensor, "rows 1"], bool]:
+    """Return logsumexp of each row, and whether all of them are finite. If so, `block_maxima` is filled."""
+    logits = contiguous_float32(logits)
+    output = empty_float32(logits.shape[0], 1)
+    finite_rows = library().logsumexp(*logits.shape, logits.data_ptr(), output.data_ptr(), pointer(block_maxima))
+    return output, finite_rows == logits.shape[0]
 
 
-def best(
-    scores: Float[Tensor, "rows size"], count: int, peaks: Peaks | None = None
-) -> tuple[Float[Tensor, "rows count"], Int[Tensor, "rows count"]]:
-    """The best of each row, the best first, and where they stand; of equal ones, the earlier comes first.
+def topk(
+    scores: Float[Tensor, "rows size"], k: int, block_maxima: BlockMaxima | None = None
+) -> tuple[Float[Tensor, "rows k"], Int[Tensor, "rows k"]]:
+    """Return the k largest scores of each row in descending order, and their indices. Ties go to the lower index.
 
-    Where scores are at most as large as the `peaks` of their blocks, most blocks need not be looked at.
+    With `block_maxima`, which no score of a block exceeds, most blocks are skipped.
     """
-    scores = whole(scores)
+    scores = contiguous_float32(scores)
     rows, size = scores.shape
-    count = min(count, size)
-    values, places = floats(rows, count), torch.empty(rows, count, dtype=torch.long, device="cpu")
-    library().best(rows, size, scores.data_ptr(), pointer(peaks), count, values.data_ptr(), places.data_ptr())
-    return values, places
+    k = min(k, size)
+    values, indices = empty_float32(rows, k), torch.empty(rows, k, dtype=torch.long, device="cpu")
+    library().topk(rows, size, scores.data_ptr(), pointer(block_maxima), k, values.data_ptr(), indices.data_ptr())
+    return values, indices
 
 
-def continuations(
-    ruled: Float[Tensor, "rows size"],
-    less: Float[Tensor, "rows 1"] | None,
-    before: Sequence[float],
-    scores: Float[Tensor, "rows size"],
-    whole_scores: Float[Tensor, "rows 1"],
-    texts: int,
-    count: int,
-    peaks: Peaks | None = None,
+def beam_topk(
+    processed_logits: Float[Tensor, "rows size"],
+    normalizer: Float[Tensor, "rows 1"] | None,
+    beam_scores: Sequence[float],
+    logits: Float[Tensor, "rows size"],
+    lse: Float[Tensor, "rows 1"],
+    batch_size: int,
+    k: int,
+    block_maxima: BlockMaxima | None = None,
 ) -> tuple[Sequence[float], Sequence[int], Sequence[int], Sequence[float]]:
-    """The largest of all ruled - less + before of each text, of which each has as many rows: these, their rows among
-    those of the text, their places in the row, and scores - whole there. As many for each text, one after the other.
-    The ruled scores are at most as large as the `peaks` of their blocks, if these are known."""
-    rows, size = ruled.shape
-    count = min(count, rows // texts * size)
-    totals, said = (array("f", bytes(texts * count * 4)) for _ in range(2))
-    parents, tokens = (array("l", bytes(texts * count * 8)) for _ in range(2))
-    parts, had = (ruled, less, scores, whole_scores), array("f", before)
-    given = [None if part is None else whole(part) for part in parts]  # held, so that addresses stay valid
-    by_rules, off, all_scores, sums = map(pointer, given)
-    asked = by_rules, off, had.buffer_info()[0], all_scores, sums, pointer(peaks)
-    found = (part.buffer_info()[0] for part in (totals, parents, tokens, said))
-    library().continuations(texts, rows // texts, size, *asked, count, *found)
-    return totals, parents, tokens, said
+    """Return the k best candidates over all beams of each source sequence, best first.
+
+    The score of a candidate is processed_logits - normalizer + beam_scores. Returns four flat sequences with k entries
+    for each source sequence: the scores, the beams (indices among those of the source sequence), the tokens, and the
+    log-probabilities logits - lse of the tokens. If `block_maxima` is given, no processed logit of a block is larger
+    than its maximum. All source sequences have the same number of beams.
+    """
+    rows, size = processed_logits.shape
+    k = min(k, rows // batch_size * size)
+    totals, log_probs = (array("f", bytes(batch_size * k * 4)) for _ in range(2))
+    parents, tokens = (array("l", bytes(batch_size * k * 8)) for _ in range(2))
+    tensors, prefix_scores = (processed_logits, normalizer, logits, lse), array("f", beam_scores)
+    inputs = [None if x is None else contiguous_float32(x) for x in tensors]  # referenced while C uses the addresses
+    processed_address, normalizer_address, logits_address, lse_address = map(pointer, inputs)
+    arguments = (
+        processed_address, normalizer_address, prefix_scores.buffer_info()[0], logits_address, lse_address,
+        pointer(block_maxima),
+    )  # fmt: skip
+    outputs = (values.buffer_info()[0] for values in (totals, parents, tokens, log_probs))
+    library().beam_topk(batch_size, rows // batch_size, size, *arguments, k, *outputs)
+    return totals, parents, tokens, log_probs

@@ -1,4 +1,4 @@
-"""The compiled functions of training, with their gradients. Tensors are float32 on the CPU."""
+"""The native kernels for training, with their gradients. Tensors are float32 on the CPU."""
 
 from __future__ import annotations
 
@@ -9,190 +9,208 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from regard.native.ctypes_structs import Chance, Lengths, Training
+from regard.native.ctypes_structs import DropoutRng, RowLengths, TrainingAttentionArguments
 from regard.native.library import library
-from regard.native.ops import ACTIVATIONS
+from regard.native.ops import ACTIVATION_CODES
 from regard.transformer.config import Activation
 
-LEVELS = 1 << 16
-LANES = 8
-"""Sizes of heads are multiples of this."""
+DROPOUT_RANGE = 1 << 16
+"""Dropout probabilities are multiples of 1 / 65,536."""
+HEAD_DIM_MULTIPLE = 8
+"""Training attention needs a head dimension that is a multiple of this."""
 
 
-def chance(dropped: int) -> Chance:
-    """What dropout of this many of 65,536 values is drawn from. The seed is drawn from torch's own generator, so
-    `torch.manual_seed` fixes everything."""
-    if not dropped:
-        return Chance(0, 0, 0, 1.0)
+def make_dropout_rng(drop_threshold: int) -> DropoutRng:
+    """Return the random state of a dropout that drops `drop_threshold` of 65,536 values.
+
+    The seed comes from torch's default generator, so `torch.manual_seed` makes runs reproducible.
+    """
+    if not drop_threshold:
+        return DropoutRng(0, 0, 0, 1.0)
     seed = int(torch.randint(1 << 62, ()))
-    scale = LEVELS / (LEVELS - dropped) if dropped < LEVELS else 0.0
-    return Chance(seed & 0xFFFFFFFF, seed >> 32, min(dropped, LEVELS - 1), scale)
+    scale = DROPOUT_RANGE / (DROPOUT_RANGE - drop_threshold) if drop_threshold < DROPOUT_RANGE else 0.0
+    return DropoutRng(seed & 0xFFFFFFFF, seed >> 32, min(drop_threshold, DROPOUT_RANGE - 1), scale)
 
 
-def drop(x: Float[Tensor, "*any"], from_chance: Chance) -> Float[Tensor, "*any"]:
-    """Some of the values, scaled; the others 0."""
-    return Drop.apply(x, from_chance)  # type: ignore[no-untyped-call]
+def dropout(x: Float[Tensor, "*any"], rng: DropoutRng) -> Float[Tensor, "*any"]:
+    """Set random values to 0 and scale the others."""
+    return DropoutFunction.apply(x, rng)  # type: ignore[no-untyped-call]
 
 
-class Drop(torch.autograd.Function):
-    """Dropout. The gradient draws the same again."""
+class DropoutFunction(torch.autograd.Function):
+    """Dropout. The backward pass regenerates the mask."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, from_chance: Chance) -> Tensor:
-        """Some of the values."""
-        ctx.chance = from_chance
-        return _drop(x, from_chance)
+    def forward(ctx: Any, x: Tensor, rng: DropoutRng) -> Tensor:
+        """Return dropout(x)."""
+        ctx.rng = rng
+        return _dropout(x, rng)
 
     @staticmethod
     def backward(ctx: Any, *gradient: Tensor) -> tuple[Tensor, None]:
-        """The same values of the gradient."""
-        return _drop(gradient[0], ctx.chance), None
+        """Apply the same mask to the gradient."""
+        return _dropout(gradient[0], ctx.rng), None
 
 
-def _drop(x: Tensor, from_chance: Chance) -> Tensor:
+def _dropout(x: Tensor, rng: DropoutRng) -> Tensor:
     x = x.contiguous()
-    found = torch.empty_like(x)
-    library().drop(x.numel(), x.data_ptr(), ctypes.addressof(from_chance), found.data_ptr())
-    return found
+    output = torch.empty_like(x)
+    library().dropout(x.numel(), x.data_ptr(), ctypes.addressof(rng), output.data_ptr())
+    return output
 
 
-def add_dropped(
-    x: Float[Tensor, "tokens model"], said: Float[Tensor, "tokens model"], from_chance: Chance
+def dropout_add(
+    x: Float[Tensor, "tokens model"], sublayer_output: Float[Tensor, "tokens model"], rng: DropoutRng
 ) -> Float[Tensor, "tokens model"]:
-    """x + dropout(said)."""
-    return AddDropped.apply(x, said, from_chance)  # type: ignore[no-untyped-call]
+    """Return x + dropout(sublayer_output)."""
+    return DropoutAddFunction.apply(x, sublayer_output, rng)  # type: ignore[no-untyped-call]
 
 
-class AddDropped(torch.autograd.Function):
-    """The sum, in one pass."""
+class DropoutAddFunction(torch.autograd.Function):
+    """Dropout and residual addition in one pass."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, said: Tensor, from_chance: Chance) -> Tensor:
-        """x + dropout(said)."""
-        ctx.chance = from_chance
-        x, said = x.contiguous(), said.contiguous()
-        found = torch.empty_like(x)
-        at = (x.data_ptr(), said.data_ptr(), ctypes.addressof(from_chance), found.data_ptr())
-        library().add_dropped(*x.shape, *at)
-        return found
+    def forward(ctx: Any, x: Tensor, sublayer_output: Tensor, rng: DropoutRng) -> Tensor:
+        """Return x + dropout(sublayer_output)."""
+        ctx.rng = rng
+        x, sublayer_output = x.contiguous(), sublayer_output.contiguous()
+        output = torch.empty_like(x)
+        pointers = (x.data_ptr(), sublayer_output.data_ptr(), ctypes.addressof(rng), output.data_ptr())
+        library().dropout_add(*x.shape, *pointers)
+        return output
 
     @staticmethod
     def backward(ctx: Any, *gradient: Tensor) -> tuple[Tensor, Tensor, None]:
-        """The gradient as it is, and some of its values."""
-        whole = gradient[0].contiguous()
-        said = torch.empty_like(whole)
-        library().add_dropped_back(*whole.shape, whole.data_ptr(), ctypes.addressof(ctx.chance), said.data_ptr())
-        return whole, said, None
+        """Return the gradients with respect to x and to the sublayer output."""
+        x_gradient = gradient[0].contiguous()
+        sublayer_gradient = torch.empty_like(x_gradient)
+        pointers = (x_gradient.data_ptr(), ctypes.addressof(ctx.rng), sublayer_gradient.data_ptr())
+        library().dropout_add_backward(*x_gradient.shape, *pointers)
+        return x_gradient, sublayer_gradient, None
 
 
-def bend(x: Float[Tensor, "*any"], activation: Activation, from_chance: Chance) -> Float[Tensor, "*any"]:
-    """dropout(activation(x)), in one pass."""
-    return Bend.apply(x, ACTIVATIONS[activation], from_chance)  # type: ignore[no-untyped-call]
+def activation_dropout(x: Float[Tensor, "*any"], activation: Activation, rng: DropoutRng) -> Float[Tensor, "*any"]:
+    """Return dropout(activation(x)), in one pass."""
+    return ActivationDropoutFunction.apply(x, ACTIVATION_CODES[activation], rng)  # type: ignore[no-untyped-call]
 
 
-class Bend(torch.autograd.Function):
-    """An activation and the dropout behind it."""
+class ActivationDropoutFunction(torch.autograd.Function):
+    """An activation followed by dropout."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, activation: int, from_chance: Chance) -> Tensor:
-        """What comes out."""
+    def forward(ctx: Any, x: Tensor, activation: int, rng: DropoutRng) -> Tensor:
+        """Return dropout(activation(x))."""
         x = x.contiguous()
         ctx.save_for_backward(x)
-        ctx.activation, ctx.chance = activation, from_chance
-        found = torch.empty_like(x)
-        library().bend(x.numel(), x.data_ptr(), activation, ctypes.addressof(from_chance), found.data_ptr())
-        return found
+        ctx.activation, ctx.rng = activation, rng
+        output = torch.empty_like(x)
+        library().activation_dropout(x.numel(), x.data_ptr(), activation, ctypes.addressof(rng), output.data_ptr())
+        return output
 
     @staticmethod
     def backward(ctx: Any, *gradient: Tensor) -> tuple[Tensor, None, None]:
-        """The gradient of what went in."""
+        """Return the gradient with respect to x."""
         (x,) = ctx.saved_tensors
-        whole = gradient[0].contiguous()
-        found = torch.empty_like(x)
-        at = (ctypes.addressof(ctx.chance), whole.data_ptr(), found.data_ptr())
-        library().bend_back(x.numel(), x.data_ptr(), ctx.activation, *at)
-        return found, None, None
+        output_gradient = gradient[0].contiguous()
+        x_gradient = torch.empty_like(x)
+        pointers = (ctypes.addressof(ctx.rng), output_gradient.data_ptr(), x_gradient.data_ptr())
+        library().activation_dropout_backward(x.numel(), x.data_ptr(), ctx.activation, *pointers)
+        return x_gradient, None, None
 
 
 Heads = Float[Tensor, "tokens heads dim"]
 KeyHeads = Float[Tensor, "key_tokens heads dim"]
 
 
-def attend(
+def training_attention(
     query: Heads,
     key: KeyHeads,
     value: KeyHeads,
-    queries: Lengths,
-    keys: Lengths,
+    query_lengths: RowLengths,
+    key_lengths: RowLengths,
     scale: float,
     causal: bool,
-    from_chance: Chance,
+    rng: DropoutRng,
 ) -> Float[Tensor, "tokens all"]:
-    """softmax(Q·Kᵀ·scale)·V, with dropout of the weights, for rows that stand side by side."""
-    asked = _Asked(queries, keys, scale, causal, from_chance)
-    return Attend.apply(query, key, value, asked)  # type: ignore[no-untyped-call]
+    """Return softmax(Q·Kᵀ·scale)·V for a packed batch, with dropout of the attention weights."""
+    options = _AttentionOptions(query_lengths, key_lengths, scale, causal, rng)
+    return TrainingAttentionFunction.apply(query, key, value, options)  # type: ignore[no-untyped-call]
 
 
-class _Asked:
-    """What is asked beside the tensors."""
+class _AttentionOptions:
+    """The arguments of training attention that are not tensors."""
 
-    def __init__(self, queries: Lengths, keys: Lengths, scale: float, causal: bool, from_chance: Chance) -> None:
-        self.queries, self.keys, self.scale, self.causal, self.chance = queries, keys, scale, causal, from_chance
+    def __init__(
+        self, query_lengths: RowLengths, key_lengths: RowLengths, scale: float, causal: bool, rng: DropoutRng
+    ) -> None:
+        self.query_lengths, self.key_lengths = query_lengths, key_lengths
+        self.scale, self.causal, self.rng = scale, causal, rng
 
-    def structure(self, query: Tensor, key: Tensor, value: Tensor, answer: Tensor) -> Training:
-        """The same as C has it."""
-        return Training(
-            self.queries.count, query.shape[1], query.shape[2], self.scale, self.causal,
+    def make_struct(self, query: Tensor, key: Tensor, value: Tensor, output: Tensor) -> TrainingAttentionArguments:
+        """Return the C struct. In the backward pass, `output` is the gradient of the output."""
+        return TrainingAttentionArguments(
+            self.query_lengths.count, query.shape[1], query.shape[2], self.scale, self.causal,
             query.data_ptr(), key.data_ptr(), value.data_ptr(), query.stride(0), key.stride(0), value.stride(0),
-            self.queries.at, self.queries.begin_at, self.keys.at, self.keys.begin_at, self.chance,
-            self.keys.longest, answer.data_ptr(),
+            self.query_lengths.address, self.query_lengths.offsets_address,
+            self.key_lengths.address, self.key_lengths.offsets_address, self.rng,
+            self.key_lengths.max_length, output.data_ptr(),
         )  # fmt: skip
 
 
-class Attend(torch.autograd.Function):
-    """Attention. The weights are not kept: they are computed again on the way back."""
+class TrainingAttentionFunction(torch.autograd.Function):
+    """Attention. The attention weights are not stored: the backward pass recomputes them."""
 
     @staticmethod
-    def forward(ctx: Any, query: Tensor, key: Tensor, value: Tensor, asked: _Asked) -> Tensor:
-        """The answers."""
-        query, key, value = (_head_by_head(x) for x in (query, key, value))
-        answer = query.new_empty(len(query), query.shape[1] * query.shape[2])
-        structure = asked.structure(query, key, value, answer)
-        library().attend_in_training(ctypes.addressof(structure))
+    def forward(ctx: Any, query: Tensor, key: Tensor, value: Tensor, options: _AttentionOptions) -> Tensor:
+        """Return the attention output."""
+        query, key, value = (_contiguous_heads(x) for x in (query, key, value))
+        output = query.new_empty(len(query), query.shape[1] * query.shape[2])
+        struct = options.make_struct(query, key, value, output)
+        library().training_attention_forward(ctypes.addressof(struct))
         ctx.save_for_backward(query, key, value)
-        ctx.asked = asked
-        return answer
+        ctx.options = options
+        return output
 
     @staticmethod
     def backward(ctx: Any, *gradient: Tensor) -> tuple[Tensor, Tensor, Tensor, None]:
-        """The gradients of queries, keys and values."""
+        """Return the gradients with respect to query, key and value."""
         query, key, value = ctx.saved_tensors
-        whole = gradient[0].contiguous()
-        found = [torch.empty_like(x, memory_format=torch.contiguous_format) for x in (query, key, value)]
-        structure = ctx.asked.structure(query, key, value, whole)
-        structure.query_gradient, structure.key_gradient, structure.value_gradient = (x.data_ptr() for x in found)
-        library().attend_back(ctypes.addressof(structure))
-        return found[0], found[1], found[2], None
+        output_gradient = gradient[0].contiguous()
+        gradients = [torch.empty_like(x, memory_format=torch.contiguous_format) for x in (query, key, value)]
+        struct = ctx.options.make_struct(query, key, value, output_gradient)
+        struct.query_gradient, struct.key_gradient, struct.value_gradient = (x.data_ptr() for x in gradients)
+        library().training_attention_backward(ctypes.addressof(struct))
+        return gradients[0], gradients[1], gradients[2], None
 
 
-def _head_by_head(x: Tensor) -> Tensor:
+def _contiguous_heads(x: Tensor) -> Tensor:
     return x if x.stride(2) == 1 and x.stride(1) == x.shape[2] else x.contiguous()
 
 
-def lose(
-    scores: Float[Tensor, "tokens vocabulary"], targets: Int[Tensor, " tokens"], smoothing: float
+def cross_entropy_forward_backward(
+    logits: Float[Tensor, "tokens vocabulary"], targets: Int[Tensor, " tokens"], label_smoothing: float
 ) -> Float[Tensor, ""]:
-    """The sum of the cross-entropies. The scores become its gradient."""
-    losses = torch.empty(len(scores), dtype=torch.float64)
-    library().lose(*scores.shape, scores.data_ptr(), targets.data_ptr(), smoothing, losses.data_ptr())
+    """Return the sum of the cross-entropies. The logits are overwritten with its gradient."""
+    losses = torch.empty(len(logits), dtype=torch.float64)
+    library().cross_entropy_forward_backward(
+        *logits.shape, logits.data_ptr(), targets.data_ptr(), label_smoothing, losses.data_ptr()
+    )
     return losses.sum()
 
 
-def lose_twice(
-    scores: Float[Tensor, "tokens 2 vocabulary"], targets: Int[Tensor, " tokens"], smoothing: float, agreement: float
+def rdrop_forward_backward(
+    logits: Float[Tensor, "tokens 2 vocabulary"],
+    targets: Int[Tensor, " tokens"],
+    label_smoothing: float,
+    rdrop_alpha: float,
 ) -> Float[Tensor, ""]:
-    """The sum of both cross-entropies and of the disagreement (`training/agreement.py`). Scores become gradients."""
-    losses = torch.empty(len(scores), dtype=torch.float64)
-    at = (scores.data_ptr(), targets.data_ptr())
-    library().lose_twice(len(scores), scores.shape[2], *at, smoothing, agreement, losses.data_ptr())
+    """Return the sum of both cross-entropies and of R-Drop's KL term (`training/losses/rdrop.py`).
+
+    The logits are overwritten with the gradient.
+    """
+    losses = torch.empty(len(logits), dtype=torch.float64)
+    pointers = (logits.data_ptr(), targets.data_ptr())
+    library().rdrop_forward_backward(
+        len(logits), logits.shape[2], *pointers, label_smoothing, rdrop_alpha, losses.data_ptr()
+    )
     return losses.sum()

@@ -1,325 +1,363 @@
-/* Attention: softmax(Q·Kᵀ·scale + bias)·V, row by row and head by head, without padding.
+/* Attention: softmax(Q·Kᵀ·scale + bias)·V, sequence by sequence and head by head, without padding.
 
-   Queries stand side by side. Keys and values stand side by side too, or in the rectangles of a cache: where those of a
-   row begin, and how far it is from one place to the next, is given. They are float32 or, if `half`, the upper sixteen
-   bits of it (bfloat16). The last query of a row sees all keys of its row; if `causal`, each one before it sees one less. */
+   Queries are packed. Keys and values are packed too, or are in a KV cache: offsets and strides describe either. They
+   are float32 or bf16. The last query of a sequence attends to all its keys; if `causal`, each query attends to one key
+   less than the query after it. */
 #define _DEFAULT_SOURCE /* for madvise */
 #include <sys/mman.h>
 
-#include "parts.h"
-#include "sixteen.h"
+#include "simd.h"
+#include "types.h"
 
-#define FEW 12       /* below so many queries it does not pay to turn the keys round */
-#define AT_ONCE 4    /* queries that meet a key or a value when it is fetched */
-#define ASKED_FOR 64 /* vectors at most */
-#ifdef REGARD_WIDE
-#define SCORED AT_ONCE /* queries whose scores with four keys there are registers for */
+#define MIN_QUERIES_TO_TRANSPOSE 12 /* with fewer queries, transposing the keys costs more than it saves */
+#define ATTENTION_TILE 4            /* queries that use a key or a value while it is in registers */
+#define MAX_PREFETCH_KEYS 64
+#ifdef REGARD_AVX512
+#define SCORE_QUERIES ATTENTION_TILE /* queries whose scores with four keys fit into the registers */
 #else
-#define SCORED 1
+#define SCORE_QUERIES 1
 #endif
 
-typedef uint32_t __attribute__((may_alias)) Bits; /* of a number */
+typedef uint32_t __attribute__((may_alias)) FloatBits;
 
-/* A call with a number of queries that is known when it is compiled. */
-#define FOR_SOME(queries, call)     \
-    switch (queries) {              \
-        case 1: call(1); break;     \
-        case 2: call(2); break;     \
-        case 3: call(3); break;     \
-        default: call(AT_ONCE);     \
+/* Make `count`, 1 to 4, a compile-time constant of the call. */
+#define DISPATCH_UP_TO_4(count, call)  \
+    switch (count) {                   \
+        case 1: call(1); break;        \
+        case 2: call(2); break;        \
+        case 3: call(3); break;        \
+        default: call(ATTENTION_TILE); \
     }
 
-/* Where a key or value is, so many numbers on. */
-INLINE const char *further(const int half, const char *x, long count) { return x + count * (half ? 2 : 4); }
+/* Advance a pointer to keys or values by `count` elements. */
+INLINE const char *kv_offset(const int bf16, const char *x, long count) { return x + count * (bf16 ? 2 : 4); }
 
-/* Eight numbers of a key or value, or as many as there are. */
-INLINE vec load_kept(const int half, const char *x, long count) {
-    if (!half) return load((const float *)x, count);
-    __m128i upper = _mm_setzero_si128();
-    if (count >= WIDE)
-        upper = _mm_loadu_si128((const __m128i *)x);
+/* min(count, 8) elements of a key or value. */
+INLINE f32x8 load_kv_f32x8(const int bf16, const char *x, long count) {
+    if (!bf16) return load_partial_f32x8((const float *)x, count);
+    __m128i packed = _mm_setzero_si128();
+    if (count >= LANES8)
+        packed = _mm_loadu_si128((const __m128i *)x);
     else
-        memcpy(&upper, x, count * 2);
-    return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(upper), 16));
+        memcpy(&packed, x, count * 2);
+    return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(packed), 16));
 }
 
-/* The same for sixteen numbers. */
-INLINE Floats load_sixteen(const int half, const char *x, long count) {
-    if (!half) return count >= COLUMNS ? load_floats((const float *)x) : load_some((const float *)x, count);
-    uint16_t upper[COLUMNS] = {0};
-    if (count < COLUMNS) memcpy(upper, x, count * 2);
-    return widened(count < COLUMNS ? upper : (const uint16_t *)x);
+INLINE f32x16 load_kv_f32x16(const int bf16, const char *x, long count) {
+    if (!bf16) return count >= LANES16 ? load_f32x16((const float *)x) : load_partial_f32x16((const float *)x, count);
+    uint16_t packed[LANES16] = {0};
+    if (count < LANES16) memcpy(packed, x, count * 2);
+    return bf16_to_f32x16(count < LANES16 ? packed : (const uint16_t *)x);
 }
 
-/* Up to sixteen numbers of some queries and keys, added to what their products come to. */
-INLINE void add_score(const int half, const int queries, const int keys, const Attention *a, const float *query,
-                      const char *key, long count, Floats sum[AT_ONCE][AT_ONCE]) {
-    Floats k[AT_ONCE];
+/* Accumulate the products of up to 16 elements of each query with each key. */
+INLINE void accumulate_scores(const int bf16, const int queries, const int keys, const AttentionArguments *args,
+                              const float *query, const char *key, long count,
+                              f32x16 sum[ATTENTION_TILE][ATTENTION_TILE]) {
+    f32x16 k[ATTENTION_TILE];
 #pragma GCC unroll 4
-    for (int j = 0; j < keys; j++) k[j] = load_sixteen(half, further(half, key, j * a->key_stride), count);
+    for (int j = 0; j < keys; j++) k[j] = load_kv_f32x16(bf16, kv_offset(bf16, key, j * args->key_stride), count);
 #pragma GCC unroll 4
     for (int q = 0; q < queries; q++) {
-        const float *from = query + q * a->query_stride;
-        Floats x = count >= COLUMNS ? load_floats(from) : load_some(from, count);
+        const float *src = query + q * args->query_stride;
+        f32x16 x = count >= LANES16 ? load_f32x16(src) : load_partial_f32x16(src, count);
 #pragma GCC unroll 4
-        for (int j = 0; j < keys; j++) sum[q][j] = add_times(sum[q][j], x, k[j]);
+        for (int j = 0; j < keys; j++) sum[q][j] = fma_f32x16(sum[q][j], x, k[j]);
     }
 }
 
-/* The scores of some queries with some keys: products, and sums across the registers. There is room for four scores of
-   each query. */
-INLINE void score_few(const int half, const int queries, const int keys, const Attention *a, const float *query,
-                      const char *key, long room, float *scores) {
-    Floats sum[AT_ONCE][AT_ONCE];
+/* The scores of a tile of queries and keys: products, then horizontal sums. It writes four scores for each query, even
+   if there are fewer keys. */
+INLINE void score_tile(const int bf16, const int queries, const int keys, const AttentionArguments *args,
+                       const float *query, const char *key, long padded_keys, float *scores) {
+    f32x16 sum[ATTENTION_TILE][ATTENTION_TILE];
 #pragma GCC unroll 4
-    for (int q = 0; q < queries; q++) sum[q][0] = sum[q][1] = sum[q][2] = sum[q][3] = no_floats();
+    for (int q = 0; q < queries; q++) sum[q][0] = sum[q][1] = sum[q][2] = sum[q][3] = zero_f32x16();
     long d = 0;
-    for (; d + COLUMNS <= a->dim; d += COLUMNS)
-        add_score(half, queries, keys, a, query + d, further(half, key, d), COLUMNS, sum);
-    if (d < a->dim) add_score(half, queries, keys, a, query + d, further(half, key, d), a->dim - d, sum);
+    for (; d + LANES16 <= args->head_dim; d += LANES16)
+        accumulate_scores(bf16, queries, keys, args, query + d, kv_offset(bf16, key, d), LANES16, sum);
+    if (d < args->head_dim)
+        accumulate_scores(bf16, queries, keys, args, query + d, kv_offset(bf16, key, d), args->head_dim - d, sum);
 #pragma GCC unroll 4
     for (int q = 0; q < queries; q++)
-        _mm_storeu_ps(scores + q * room, _mm_mul_ps(four_sums(sum[q]), _mm_set1_ps(a->scale)));
+        _mm_storeu_ps(scores + q * padded_keys, _mm_mul_ps(hsum4_f32x16(sum[q]), _mm_set1_ps(args->scale)));
 }
 
-INLINE void scores_of_few(const int half, const int queries, const Attention *a, const float *query, const char *key,
-                          long keys, long room, float *scores) {
-    for (long j = 0; j < keys; j += AT_ONCE, key = further(half, key, AT_ONCE * a->key_stride)) {
-#define SCORE(count) score_few(half, queries, count, a, query, key, room, scores + j)
-        FOR_SOME(keys - j, SCORE)
+/* Scores of a few queries, with the keys as they are stored. */
+INLINE void scores_plain(const int bf16, const int queries, const AttentionArguments *args, const float *query,
+                         const char *key, long keys, long padded_keys, float *scores) {
+    for (long j = 0; j < keys; j += ATTENTION_TILE, key = kv_offset(bf16, key, ATTENTION_TILE * args->key_stride)) {
+#define SCORE(count) score_tile(bf16, queries, count, args, query, key, padded_keys, scores + j)
+        DISPATCH_UP_TO_4(keys - j, SCORE)
     }
 }
 
-/* The same for some queries at once and so many registers of keys, which are turned round: `turned[d * room + j]`. */
-INLINE void score(const int queries, const int vectors, const Attention *a, const float *query, const float *turned,
-                  long room, float *scores) {
-    vec sum[AT_ONCE][2], by = _mm256_set1_ps(a->scale);
+/* The scores of a tile of queries and one or two vectors of transposed keys: `transposed[d * padded_keys + j]`. */
+INLINE void score_tile_transposed(const int queries, const int vectors, const AttentionArguments *args,
+                                  const float *query, const float *transposed, long padded_keys, float *scores) {
+    f32x8 sum[ATTENTION_TILE][2], scale = _mm256_set1_ps(args->scale);
 #pragma GCC unroll 4
     for (int q = 0; q < queries; q++) sum[q][0] = sum[q][1] = _mm256_setzero_ps();
-    for (long d = 0; d < a->dim; d++, turned += room) {
-        vec left = _mm256_loadu_ps(turned), right = vectors > 1 ? _mm256_loadu_ps(turned + WIDE) : left;
+    for (long d = 0; d < args->head_dim; d++, transposed += padded_keys) {
+        f32x8 low = _mm256_loadu_ps(transposed), high = vectors > 1 ? _mm256_loadu_ps(transposed + LANES8) : low;
 #pragma GCC unroll 4
         for (int q = 0; q < queries; q++) {
-            vec x = _mm256_broadcast_ss(query + q * a->query_stride + d);
-            sum[q][0] = _mm256_fmadd_ps(x, left, sum[q][0]);
-            if (vectors > 1) sum[q][1] = _mm256_fmadd_ps(x, right, sum[q][1]);
+            f32x8 x = _mm256_broadcast_ss(query + q * args->query_stride + d);
+            sum[q][0] = _mm256_fmadd_ps(x, low, sum[q][0]);
+            if (vectors > 1) sum[q][1] = _mm256_fmadd_ps(x, high, sum[q][1]);
         }
     }
 #pragma GCC unroll 4
     for (int q = 0; q < queries; q++)
-        for (int v = 0; v < vectors; v++) _mm256_storeu_ps(scores + q * room + v * WIDE, _mm256_mul_ps(sum[q][v], by));
+        for (int v = 0; v < vectors; v++)
+            _mm256_storeu_ps(scores + q * padded_keys + v * LANES8, _mm256_mul_ps(sum[q][v], scale));
 }
 
-INLINE void scores_of_many(const int queries, const Attention *a, const float *query, const float *turned, long room,
-                           float *scores) {
+INLINE void scores_transposed(const int queries, const AttentionArguments *args, const float *query,
+                              const float *transposed, long padded_keys, float *scores) {
     long j = 0;
-    for (; j + 2 * WIDE <= room; j += 2 * WIDE) score(queries, 2, a, query, turned + j, room, scores + j);
-    if (j < room) score(queries, 1, a, query, turned + j, room, scores + j);
+    for (; j + 2 * LANES8 <= padded_keys; j += 2 * LANES8)
+        score_tile_transposed(queries, 2, args, query, transposed + j, padded_keys, scores + j);
+    if (j < padded_keys) score_tile_transposed(queries, 1, args, query, transposed + j, padded_keys, scores + j);
 }
 
-/* keys × dim becomes dim × keys; `turned` has room for so many dims as eight divides. */
-INLINE void turn(const int half, const Attention *a, const char *key, long keys, long room, float *turned) {
-    for (long j = 0; j < room; j += WIDE)
-        for (long d = 0; d < a->dim; d += WIDE) {
-            vec block[WIDE];
-            for (int n = 0; n < WIDE; n++)
-                block[n] = j + n < keys ? load_kept(half, further(half, key, (j + n) * a->key_stride + d), a->dim - d)
+/* keys × head_dim to head_dim × keys. `transposed` has space for head_dim rounded up to a multiple of 8. */
+INLINE void transpose_keys(const int bf16, const AttentionArguments *args, const char *key, long keys, long padded_keys,
+                           float *transposed) {
+    for (long j = 0; j < padded_keys; j += LANES8)
+        for (long d = 0; d < args->head_dim; d += LANES8) {
+            f32x8 block[LANES8];
+            for (int n = 0; n < LANES8; n++)
+                block[n] = j + n < keys ? load_kv_f32x8(bf16, kv_offset(bf16, key, (j + n) * args->key_stride + d),
+                                                        args->head_dim - d)
                                         : _mm256_setzero_ps();
-            turn_block(block);
-            for (int n = 0; n < WIDE; n++) _mm256_storeu_ps(turned + (d + n) * room + j, block[n]);
+            transpose_8x8(block);
+            for (int n = 0; n < LANES8; n++) _mm256_storeu_ps(transposed + (d + n) * padded_keys + j, block[n]);
         }
 }
 
-/* Scores to weights, in place; what is behind the last of them becomes 0. */
-static void soften(float *scores, long keys, long room, const float *bias) {
-    vec most = _mm256_set1_ps(-INFINITY);
-    for (long j = 0; j < keys; j += WIDE) {
-        vec s = load(scores + j, keys - j);
-        if (bias) s = _mm256_add_ps(s, load(bias + j, keys - j));
-        if (keys - j < WIDE) s = _mm256_blendv_ps(most, s, _mm256_castsi256_ps(first(keys - j)));
-        most = _mm256_max_ps(most, s);
-        if (bias) store(scores + j, s, keys - j);
+/* Softmax in place. The weights from `keys` to `padded_keys` become 0. */
+static void softmax_row(float *scores, long keys, long padded_keys, const float *bias) {
+    f32x8 max_vec = _mm256_set1_ps(-INFINITY);
+    for (long j = 0; j < keys; j += LANES8) {
+        f32x8 s = load_partial_f32x8(scores + j, keys - j);
+        if (bias) s = _mm256_add_ps(s, load_partial_f32x8(bias + j, keys - j));
+        if (keys - j < LANES8) s = _mm256_blendv_ps(max_vec, s, _mm256_castsi256_ps(lane_mask8(keys - j)));
+        max_vec = _mm256_max_ps(max_vec, s);
+        if (bias) store_partial_f32x8(scores + j, s, keys - j);
     }
-    vec top = _mm256_set1_ps(most_of(most)), sum = _mm256_setzero_ps();
-    for (long j = 0; j < keys; j += WIDE) {
-        vec e = exponential(_mm256_sub_ps(load(scores + j, keys - j), top));
-        if (keys - j < WIDE) e = _mm256_and_ps(e, _mm256_castsi256_ps(first(keys - j)));
+    f32x8 row_max = _mm256_set1_ps(hmax_f32x8(max_vec)), sum = _mm256_setzero_ps();
+    for (long j = 0; j < keys; j += LANES8) {
+        f32x8 e = exp_f32x8(_mm256_sub_ps(load_partial_f32x8(scores + j, keys - j), row_max));
+        if (keys - j < LANES8) e = _mm256_and_ps(e, _mm256_castsi256_ps(lane_mask8(keys - j)));
         sum = _mm256_add_ps(sum, e);
         _mm256_storeu_ps(scores + j, e);
     }
-    vec whole = _mm256_set1_ps(1.0f / sum_of(sum));
-    for (long j = 0; j < room; j += WIDE)
-        _mm256_storeu_ps(scores + j, j < keys ? _mm256_mul_ps(_mm256_loadu_ps(scores + j), whole) : _mm256_setzero_ps());
+    f32x8 inverse_sum = _mm256_set1_ps(1.0f / hsum_f32x8(sum));
+    for (long j = 0; j < padded_keys; j += LANES8)
+        _mm256_storeu_ps(scores + j, j < keys ? _mm256_mul_ps(_mm256_loadu_ps(scores + j), inverse_sum)
+                                              : _mm256_setzero_ps());
 }
 
-/* So many times sixteen numbers of the mean of the values, for some queries at once; `count`, where they are fewer. */
-INLINE void mean_part(const int half, const int queries, const int sixteens, const Attention *a, const float *weights,
-                      long room, const char *value, long keys, float *answer, long count) {
-    Floats sum[AT_ONCE] = {no_floats(), no_floats(), no_floats(), no_floats()};
-    for (long j = 0; j < keys; j++, value = further(half, value, a->key_stride))
+/* `vectors` × 16 elements of the weighted sum of the values; if `count` < 16, only `count` elements. */
+INLINE void weighted_sum_part(const int bf16, const int queries, const int vectors, const AttentionArguments *args,
+                              const float *weights, long padded_keys, const char *value, long keys, float *output,
+                              long count) {
+    f32x16 sum[ATTENTION_TILE] = {zero_f32x16(), zero_f32x16(), zero_f32x16(), zero_f32x16()};
+    for (long j = 0; j < keys; j++, value = kv_offset(bf16, value, args->key_stride))
 #pragma GCC unroll 4
-        for (int n = 0; n < sixteens; n++) {
-            Floats v = load_sixteen(half, further(half, value, n * COLUMNS), count);
+        for (int n = 0; n < vectors; n++) {
+            f32x16 v = load_kv_f32x16(bf16, kv_offset(bf16, value, n * LANES16), count);
 #pragma GCC unroll 4
             for (int q = 0; q < queries; q++)
-                sum[q * sixteens + n] = add_product(sum[q * sixteens + n], all_floats(weights[q * room + j]), v);
+                sum[q * vectors + n] =
+                    fma_operand(sum[q * vectors + n], broadcast_operand(weights[q * padded_keys + j]), v);
         }
 #pragma GCC unroll 4
     for (int q = 0; q < queries; q++)
 #pragma GCC unroll 4
-        for (int n = 0; n < sixteens; n++)
-            store_some(answer + q * a->heads * a->dim + n * COLUMNS, sum[q * sixteens + n], count);
+        for (int n = 0; n < vectors; n++)
+            store_partial_f32x16(output + q * args->heads * args->head_dim + n * LANES16, sum[q * vectors + n], count);
 }
 
-INLINE void mean(const int half, const int queries, const Attention *a, const float *weights, long room,
-                 const char *value, long keys, float *answer) {
-    const int sixteens = AT_ONCE / queries; /* as many sums as there are registers for, so that none waits for another */
+INLINE void weighted_sum(const int bf16, const int queries, const AttentionArguments *args, const float *weights,
+                         long padded_keys, const char *value, long keys, float *output) {
+    const int vectors = ATTENTION_TILE / queries; /* up to four accumulators, so that no FMA waits for another */
     long d = 0;
-    for (; d + sixteens * COLUMNS <= a->dim; d += sixteens * COLUMNS)
-        mean_part(half, queries, sixteens, a, weights, room, further(half, value, d), keys, answer + d, COLUMNS);
-    for (; d + COLUMNS <= a->dim; d += COLUMNS)
-        mean_part(half, queries, 1, a, weights, room, further(half, value, d), keys, answer + d, COLUMNS);
-    if (d < a->dim) mean_part(half, queries, 1, a, weights, room, further(half, value, d), keys, answer + d, a->dim - d);
+    for (; d + vectors * LANES16 <= args->head_dim; d += vectors * LANES16)
+        weighted_sum_part(bf16, queries, vectors, args, weights, padded_keys, kv_offset(bf16, value, d), keys,
+                          output + d, LANES16);
+    for (; d + LANES16 <= args->head_dim; d += LANES16)
+        weighted_sum_part(bf16, queries, 1, args, weights, padded_keys, kv_offset(bf16, value, d), keys, output + d,
+                          LANES16);
+    if (d < args->head_dim)
+        weighted_sum_part(bf16, queries, 1, args, weights, padded_keys, kv_offset(bf16, value, d), keys, output + d,
+                          args->head_dim - d);
 }
 
-/* Where the keys (and values) of a head begin, in numbers from the first of all. */
-INLINE long begin_of(const Attention *a, long row, long head) {
-    return (a->first_key ? a->first_key[row] * a->key_stride : row * a->row_stride) + head / a->sharing * a->head_stride;
+/* Offset of the keys (and values) of a head, in elements. */
+INLINE long kv_head_offset(const AttentionArguments *args, long sequence, long head) {
+    return (args->key_offsets ? args->key_offsets[sequence] * args->key_stride : sequence * args->batch_stride) +
+           head / args->heads_per_kv_head * args->head_stride;
 }
 
-/* Ask for the keys and values of a head before they are needed: they stand apart, and nothing else foresees where. */
-INLINE void ask_for(const int half, const Attention *a, long row, long head) {
-    long begin = begin_of(a, row, head), bytes = a->dim * (half ? 2 : 4), apart = a->key_stride * (half ? 2 : 4);
-    const char *key = further(half, a->key, begin), *value = further(half, a->value, begin);
-    for (long j = 0; j < at_most(a->keys[row], ASKED_FOR); j++)
+/* Prefetch the keys and values of a head. The hardware prefetcher cannot predict where the next head begins. */
+INLINE void prefetch_kv(const int bf16, const AttentionArguments *args, long sequence, long head) {
+    long offset = kv_head_offset(args, sequence, head), bytes = args->head_dim * (bf16 ? 2 : 4);
+    long stride_bytes = args->key_stride * (bf16 ? 2 : 4);
+    const char *key = kv_offset(bf16, args->key, offset), *value = kv_offset(bf16, args->value, offset);
+    for (long j = 0; j < min_long(args->key_lengths[sequence], MAX_PREFETCH_KEYS); j++)
         for (long d = 0; d < bytes; d += 64) {
-            _mm_prefetch(key + j * apart + d, _MM_HINT_T1); /* the second cache: the first waits for fewer at a time */
-            _mm_prefetch(value + j * apart + d, _MM_HINT_T1);
+            _mm_prefetch(key + j * stride_bytes + d, _MM_HINT_T1); /* into L2: L1 can have fewer misses in flight */
+            _mm_prefetch(value + j * stride_bytes + d, _MM_HINT_T1);
         }
 }
 
-INLINE void attend_as(const int half, const Attention *a, long row, long head) {
-    long queries = a->queries[row], keys = a->keys[row], room = steps(keys, WIDE) * WIDE;
-    long begin = begin_of(a, row, head);
-    const char *key = further(half, a->key, begin), *value = further(half, a->value, begin);
-    const float *asking = a->query + a->first_query[row] * a->query_stride + head * a->dim;
-    float *weights = scratch(WEIGHTS, AT_ONCE * room * sizeof(float));
-    float *turned = queries < FEW ? NULL : scratch(TURNED, steps(a->dim, WIDE) * WIDE * room * sizeof(float));
-    if (head + 1 < a->heads) {
-        if ((head + 1) % a->sharing == 0) ask_for(half, a, row, head + 1);
-    } else if (row + 1 < a->rows) {
-        ask_for(half, a, row + 1, 0);
+INLINE void attend_head(const int bf16, const AttentionArguments *args, long sequence, long head) {
+    long queries = args->query_lengths[sequence], keys = args->key_lengths[sequence];
+    long padded_keys = ceil_div(keys, LANES8) * LANES8;
+    long offset = kv_head_offset(args, sequence, head);
+    const char *key = kv_offset(bf16, args->key, offset), *value = kv_offset(bf16, args->value, offset);
+    const float *query_head = args->query + args->query_offsets[sequence] * args->query_stride + head * args->head_dim;
+    float *weights = scratch(SCRATCH_ATTENTION_WEIGHTS, ATTENTION_TILE * padded_keys * sizeof(float));
+    float *transposed =
+        queries < MIN_QUERIES_TO_TRANSPOSE
+            ? NULL
+            : scratch(SCRATCH_TRANSPOSED, ceil_div(args->head_dim, LANES8) * LANES8 * padded_keys * sizeof(float));
+    if (head + 1 < args->heads) {
+        if ((head + 1) % args->heads_per_kv_head == 0) prefetch_kv(bf16, args, sequence, head + 1);
+    } else if (sequence + 1 < args->sequences) {
+        prefetch_kv(bf16, args, sequence + 1, 0);
     }
-    if (turned) turn(half, a, key, keys, room, turned);
-    for (long q0 = 0; q0 < queries; q0 += AT_ONCE) {
-        long some = at_most(AT_ONCE, queries - q0), at = a->first_query[row] + q0;
-        const float *query = asking + q0 * a->query_stride;
-#define SCORES(count) scores_of_many(count, a, query, turned, room, weights)
-        if (turned)
-            FOR_SOME(some, SCORES)
+    if (transposed) transpose_keys(bf16, args, key, keys, padded_keys, transposed);
+    for (long q0 = 0; q0 < queries; q0 += ATTENTION_TILE) {
+        long count = min_long(ATTENTION_TILE, queries - q0), token = args->query_offsets[sequence] + q0;
+        const float *query = query_head + q0 * args->query_stride;
+#define SCORES_TRANSPOSED(tile) scores_transposed(tile, args, query, transposed, padded_keys, weights)
+        if (transposed)
+            DISPATCH_UP_TO_4(count, SCORES_TRANSPOSED)
         else
-            for (long q = 0; q < some; q += SCORED) {
-#define FEW_SCORES(count) scores_of_few(half, count, a, query + q * a->query_stride, key, keys, room, weights + q * room)
-                FOR_SOME(at_most(SCORED, some - q), FEW_SCORES)
+            for (long q = 0; q < count; q += SCORE_QUERIES) {
+#define SCORES_PLAIN(tile) \
+    scores_plain(bf16, tile, args, query + q * args->query_stride, key, keys, padded_keys, weights + q * padded_keys)
+                DISPATCH_UP_TO_4(min_long(SCORE_QUERIES, count - q), SCORES_PLAIN)
             }
-        for (long q = q0; q < q0 + some; q++) {
-            const float *bias = a->bias ? a->bias + row * a->bias_row + head * a->bias_head + q * a->bias_query : NULL;
-            soften(weights + (q - q0) * room, a->causal ? keys - queries + q + 1 : keys, room, bias);
+        for (long q = q0; q < q0 + count; q++) {
+            const float *bias = args->bias ? args->bias + sequence * args->bias_batch_stride +
+                                                 head * args->bias_head_stride + q * args->bias_query_stride
+                                           : NULL;
+            softmax_row(weights + (q - q0) * padded_keys, args->causal ? keys - queries + q + 1 : keys, padded_keys,
+                        bias);
         }
-#define MEAN(count) mean(half, count, a, weights, room, value, keys, a->answer + (at * a->heads + head) * a->dim)
-        FOR_SOME(some, MEAN)
+#define WEIGHTED_SUM(tile)                                            \
+    weighted_sum(bf16, tile, args, weights, padded_keys, value, keys, \
+                 args->output + (token * args->heads + head) * args->head_dim)
+        DISPATCH_UP_TO_4(count, WEIGHTED_SUM)
     }
 }
 
-static void attend_one(const Attention *a, long row, long head) {
-    if (a->half)
-        attend_as(1, a, row, head);
+static void attend_head_dispatch(const AttentionArguments *args, long sequence, long head) {
+    if (args->bf16)
+        attend_head(1, args, sequence, head);
     else
-        attend_as(0, a, row, head);
+        attend_head(0, args, sequence, head);
 }
 
-PUBLIC void attend(const Attention *a) {
-    double work = 0;
-    for (long row = 0; row < a->rows; row++) work += 2.0 * a->queries[row] * a->keys[row] * a->dim * a->heads;
-#pragma omp parallel for schedule(static) num_threads(threads_for(work))
-    for (long both = 0; both < a->rows * a->heads; both++) attend_one(a, both / a->heads, both % a->heads);
+PUBLIC void attend(const AttentionArguments *args) {
+    double num_operations = 0;
+    for (long sequence = 0; sequence < args->sequences; sequence++)
+        num_operations +=
+            2.0 * args->query_lengths[sequence] * args->key_lengths[sequence] * args->head_dim * args->heads;
+#pragma omp parallel for schedule(static) num_threads(threads_for(num_operations))
+    for (long task = 0; task < args->sequences * args->heads; task++)
+        attend_head_dispatch(args, task / args->heads, task % args->heads);
 }
 
-/* Numbers that bfloat16 has too, in the places of others: to the nearest, of two equally near ones the even one. */
-PUBLIC void round_to_half(long rows, long count, float *x, long stride) {
+/* Round float32 to the nearest bf16, ties to even, in place. */
+PUBLIC void round_to_bf16(long rows, long count, float *x, long stride) {
     for (long row = 0; row < rows; row++, x += stride)
-        for (long d = 0; d < count; d += WIDE) {
-            vec old = load(x + d, count - d);
-            __m256i bits = _mm256_castps_si256(old), odd = _mm256_and_si256(_mm256_srli_epi32(bits, 16), _mm256_set1_epi32(1));
-            __m256i near = _mm256_add_epi32(bits, _mm256_add_epi32(odd, _mm256_set1_epi32(0x7fff)));
-            vec found = _mm256_castsi256_ps(_mm256_and_si256(near, _mm256_set1_epi32((int)0xffff0000)));
-            vec strange = _mm256_cmp_ps(old, old, _CMP_UNORD_Q); /* what is no number stays none */
-            store(x + d, _mm256_blendv_ps(found, _mm256_set1_ps(NAN), strange), count - d);
+        for (long d = 0; d < count; d += LANES8) {
+            f32x8 old = load_partial_f32x8(x + d, count - d);
+            __m256i bits = _mm256_castps_si256(old);
+            __m256i odd = _mm256_and_si256(_mm256_srli_epi32(bits, 16), _mm256_set1_epi32(1));
+            __m256i sum = _mm256_add_epi32(bits, _mm256_add_epi32(odd, _mm256_set1_epi32(0x7fff)));
+            f32x8 rounded = _mm256_castsi256_ps(_mm256_and_si256(sum, _mm256_set1_epi32((int)0xffff0000)));
+            f32x8 is_nan = _mm256_cmp_ps(old, old, _CMP_UNORD_Q);
+            store_partial_f32x8(x + d, _mm256_blendv_ps(rounded, _mm256_set1_ps(NAN), is_nan), count - d);
         }
 }
 
-/* Put new keys (or values) into the rectangle of a cache: `new` are tokens × heads × dim, row by row. A cache that is
-   `half` takes their upper sixteen bits: all that numbers have that were rounded to it. */
-PUBLIC void keep(long rows, long heads, long dim, const long *lengths, const long *before, const float *new, long stride,
-                 void *kept, long row_stride, long head_stride, int half) {
-    for (long row = 0; row < rows; row++)
-        for (long i = 0; i < lengths[row]; i++, new += stride)
+/* Append the keys (or values) of new tokens, tokens × heads × head_dim, to the KV cache. A bf16 cache stores the upper
+   16 bits, which is exact for values that were rounded to bf16 before. */
+PUBLIC void append_to_cache(long sequences, long heads, long head_dim, const long *lengths, const long *past_lengths,
+                            const float *states, long stride, void *cache, long batch_stride, long head_stride,
+                            int bf16) {
+    for (long sequence = 0; sequence < sequences; sequence++)
+        for (long i = 0; i < lengths[sequence]; i++, states += stride)
             for (long head = 0; head < heads; head++) {
-                const float *from = new + head * dim;
-                long at = row * row_stride + head * head_stride + (before[row] + i) * dim;
-                if (!half) {
-                    memcpy((float *)kept + at, from, dim * sizeof(float));
+                const float *src = states + head * head_dim;
+                long offset = sequence * batch_stride + head * head_stride + (past_lengths[sequence] + i) * head_dim;
+                if (!bf16) {
+                    memcpy((float *)cache + offset, src, head_dim * sizeof(float));
                     continue;
                 }
-                uint16_t *to = (uint16_t *)kept + at;
-                const Bits *bits = (const Bits *)from;
-                for (long d = 0; d < dim; d++) to[d] = (uint16_t)(bits[d] >> 16);
+                uint16_t *out = (uint16_t *)cache + offset;
+                const FloatBits *bits = (const FloatBits *)src;
+                for (long d = 0; d < head_dim; d++) out[d] = (uint16_t)(bits[d] >> 16);
             }
 }
 
-/* Give back the memory of whole lines, whose numbers nobody needs any more, as far as it is in pages of their own. */
-PUBLIC void clear(long layers, const Kept *kept, long count, const long *lines, long page) {
+/* Release the memory of cache rows that are no longer used, as far as it fills whole pages. */
+PUBLIC void release_cache_rows(long layers, const KVCacheView *caches, long count, const long *slots, long page_size) {
     for (long n = 0; n < layers * count; n++) {
-        const Kept *one = kept + n / count;
-        if (!one->key) continue;
-        long bytes = one->row_stride * (one->half ? 2 : 4), at = lines[n % count] * bytes;
-        for (int which = 0; which < 2; which++) {
-            uintptr_t begin = (uintptr_t)((which ? one->value : one->key) + at), end = begin + bytes;
-            begin = (begin + page - 1) / page * page, end = end / page * page;
+        const KVCacheView *cache = caches + n / count;
+        if (!cache->key) continue;
+        long bytes = cache->batch_stride * (cache->bf16 ? 2 : 4), offset = slots[n % count] * bytes;
+        for (int is_value = 0; is_value < 2; is_value++) {
+            uintptr_t begin = (uintptr_t)((is_value ? cache->value : cache->key) + offset), end = begin + bytes;
+            begin = (begin + page_size - 1) / page_size * page_size, end = end / page_size * page_size;
             if (begin < end) madvise((void *)begin, end - begin, MADV_DONTNEED);
         }
     }
 }
 
-static void move_row(const Kept *from, const Kept *into, long row, long to, long begin, long end) {
-    long size = from->half ? 2 : 4, first = begin * from->key_stride, bytes = (end - begin) * from->key_stride * size;
-    for (long head = 0; head < from->heads; head++) {
-        long old = (row * from->row_stride + head * from->head_stride + first) * size;
-        long new = (to * into->row_stride + head * into->head_stride + first) * size;
-        memcpy(into->key + new, from->key + old, bytes);
-        memcpy(into->value + new, from->value + old, bytes);
+static void copy_cache_row(const KVCacheView *source, const KVCacheView *target, long source_row, long target_row,
+                           long begin, long end) {
+    long size = source->bf16 ? 2 : 4, first = begin * source->key_stride;
+    long bytes = (end - begin) * source->key_stride * size;
+    for (long head = 0; head < source->heads; head++) {
+        long source_offset = (source_row * source->batch_stride + head * source->head_stride + first) * size;
+        long target_offset = (target_row * target->batch_stride + head * target->head_stride + first) * size;
+        memcpy(target->key + target_offset, source->key + source_offset, bytes);
+        memcpy(target->value + target_offset, source->value + source_offset, bytes);
     }
 }
 
-/* How far rows of one text are alike, which stand side by side, `each` of them: those in `order` were put there, and all of
-   a text come from one text. Copies of a row are alike as far as it goes, others as they were. */
-PUBLIC void inherit(long each, const long *alike, const long *lengths, long count, const long *order, long *found) {
+/* Update the lengths of the prefixes that the beams of one source share, pair by pair, after a reordering: row n became
+   a copy of row order[n], and all `beams` rows of a source came from one source. Two copies of one row share all of it;
+   other rows share what they shared before. */
+PUBLIC void reorder_shared_prefix(long beams, const long *shared_prefix, const long *lengths, long count,
+                                  const long *order, long *out) {
     for (long a = 0; a < count; a++)
-        for (long b = a - a % each; b < a - a % each + each; b++)
-            *found++ = order[a] == order[b] ? lengths[order[a]] : alike[order[a] * each + order[b] % each];
+        for (long b = a - a % beams; b < a - a % beams + beams; b++)
+            *out++ = order[a] == order[b] ? lengths[order[a]] : shared_prefix[order[a] * beams + order[b] % beams];
 }
 
-/* Copy some rows of keys and values, in all layers, to rows of others, or of the same if none of those is copied itself: as
-   many places of each as `lengths` has for the row it becomes, but for the first ones, `alike` of them, that are there
-   already (NULL: none are). Places stand side by side. */
-PUBLIC void move(long layers, const Kept *from, const Kept *into, long moves, const long *rows, const long *to,
-                 const long *lengths, const long *alike) {
-    double work = 0, place = 0;
-    for (long n = 0; n < layers; n++) place += 32.0 * from[n].heads * from[n].key_stride;
-    for (long n = 0; n < moves; n++) work += place * (lengths[to[n]] - (alike ? alike[n] : 0));
-#pragma omp parallel for num_threads(threads_for(work))
-    for (long n = 0; n < layers * moves; n++) {
-        long layer = n / moves, move = n % moves, begin = alike ? alike[move] : 0;
-        if (from[layer].key) move_row(from + layer, into + layer, rows[move], to[move], begin, lengths[to[move]]);
+/* Copy rows of the KV cache, in all layers. `target` may be the same cache if no target row is also a source row. A
+   target row receives `lengths[row]` positions, except for the first `shared_prefix` ones, which it already has (NULL:
+   none). The positions of a head are contiguous. */
+PUBLIC void copy_cache_rows(long layers, const KVCacheView *source, const KVCacheView *target, long count,
+                            const long *source_rows, const long *target_rows, const long *lengths,
+                            const long *shared_prefix) {
+    double num_operations = 0, operations_per_position = 0;
+    for (long n = 0; n < layers; n++) operations_per_position += 32.0 * source[n].heads * source[n].key_stride;
+    for (long n = 0; n < count; n++)
+        num_operations += operations_per_position * (lengths[target_rows[n]] - (shared_prefix ? shared_prefix[n] : 0));
+#pragma omp parallel for num_threads(threads_for(num_operations))
+    for (long n = 0; n < layers * count; n++) {
+        long layer = n / count, copy = n % count, begin = shared_prefix ? shared_prefix[copy] : 0;
+        if (source[layer].key)
+            copy_cache_row(source + layer, target + layer, source_rows[copy], target_rows[copy], begin,
+                           lengths[target_rows[copy]]);
     }
 }

@@ -1,109 +1,132 @@
-/* The loss of a language model and its gradient, from the scores of a vocabulary, in their place. */
+/* Cross-entropy and R-Drop losses of a language model, with their gradients. The logits are overwritten by their
+   gradient. */
 #include "common.h"
 
-/* e^(s - top), in the place of s; their sum is returned, and that of all s in `plain`. */
-static double exponentials(long size, float *s, float top, double *plain) {
-    vec by = _mm256_set1_ps(top);
-    double sum = 0, all = 0;
-    for (long j0 = 0; j0 < size; j0 += 1024) { /* sums of some hundred numbers, then a sum of these: many digits are kept */
-        vec part = _mm256_setzero_ps(), whole = _mm256_setzero_ps();
-        for (long j = j0; j < at_most(size, j0 + 1024); j += WIDE) {
-            vec x = load(s + j, size - j), e = exponential(_mm256_sub_ps(x, by));
-            if (size - j < WIDE) e = _mm256_and_ps(e, _mm256_castsi256_ps(first(size - j)));
-            part = _mm256_add_ps(part, e);
-            whole = _mm256_add_ps(whole, x);
-            store(s + j, e, size - j);
+#define SUM_CHUNK 1024 /* values summed in float32; the sums of the chunks are added in double, which keeps precision */
+
+/* Replace the logits of a row by e^(logit - row_max). Returns their sum; `logit_sum` becomes the sum of the logits. */
+static double exp_and_sum(long vocabulary_size, float *logits, float row_max, double *logit_sum) {
+    f32x8 max = _mm256_set1_ps(row_max);
+    double exp_total = 0, logit_total = 0;
+    for (long j0 = 0; j0 < vocabulary_size; j0 += SUM_CHUNK) {
+        f32x8 exp_part = _mm256_setzero_ps(), logit_part = _mm256_setzero_ps();
+        for (long j = j0; j < min_long(vocabulary_size, j0 + SUM_CHUNK); j += LANES8) {
+            long count = vocabulary_size - j;
+            f32x8 x = load_partial_f32x8(logits + j, count), e = exp_f32x8(_mm256_sub_ps(x, max));
+            if (count < LANES8) e = _mm256_and_ps(e, _mm256_castsi256_ps(lane_mask8(count)));
+            exp_part = _mm256_add_ps(exp_part, e);
+            logit_part = _mm256_add_ps(logit_part, x);
+            store_partial_f32x8(logits + j, e, count);
         }
-        sum += sum_of(part);
-        all += sum_of(whole);
+        exp_total += hsum_f32x8(exp_part);
+        logit_total += hsum_f32x8(logit_part);
     }
-    *plain = all;
-    return sum;
+    *logit_sum = logit_total;
+    return exp_total;
 }
 
-/* s = s · factor - less, for a whole row */
-INLINE void spread(long size, float *s, float factor, float less) {
-    vec by = _mm256_set1_ps(factor), minus = _mm256_set1_ps(less);
-    for (long j = 0; j < size; j += WIDE)
-        store(s + j, _mm256_fmsub_ps(load(s + j, size - j), by, minus), size - j);
+/* x = x · scale - offset, for one row */
+INLINE void scale_and_subtract(long vocabulary_size, float *x, float scale, float offset) {
+    f32x8 factor = _mm256_set1_ps(scale), subtrahend = _mm256_set1_ps(offset);
+    for (long j = 0; j < vocabulary_size; j += LANES8) {
+        long count = vocabulary_size - j;
+        store_partial_f32x8(x + j, _mm256_fmsub_ps(load_partial_f32x8(x + j, count), factor, subtrahend), count);
+    }
 }
 
-/* Cross-entropy with smoothing ε, of each row: (1-ε)·-log p(target) + ε·mean of -log p.
-   The scores become the gradient: p - (1-ε)·[target] - ε/size. */
-PUBLIC void lose(long rows, long size, float *scores, const long *targets, double smoothing, double *losses) {
-#pragma omp parallel for num_threads(threads_for(8.0 * rows * size))
+/* Cross-entropy with label smoothing ε, of each row: (1-ε)·-log p(target) + ε·mean of -log p.
+   The logits are overwritten by their gradient: p - (1-ε)·[target] - ε/vocabulary_size. */
+PUBLIC void cross_entropy_forward_backward(long rows, long vocabulary_size, float *logits, const long *targets,
+                                           double label_smoothing, double *losses) {
+#pragma omp parallel for num_threads(threads_for(8.0 * rows * vocabulary_size))
     for (long row = 0; row < rows; row++) {
-        float *s = scores + row * size, top = largest(size, s), right = s[targets[row]];
-        double plain, sum = exponentials(size, s, top, &plain), whole = top + log(sum);
-        losses[row] = whole - (1 - smoothing) * right - smoothing * plain / (double)size;
-        spread(size, s, (float)(1 / sum), (float)(smoothing / (double)size));
-        s[targets[row]] -= (float)(1 - smoothing);
+        float *x = logits + row * vocabulary_size;
+        float row_max = max_f32(vocabulary_size, x), target_logit = x[targets[row]];
+        double logit_sum, exp_sum = exp_and_sum(vocabulary_size, x, row_max, &logit_sum), lse = row_max + log(exp_sum);
+        losses[row] =
+            lse - (1 - label_smoothing) * target_logit - label_smoothing * logit_sum / (double)vocabulary_size;
+        float uniform_grad = (float)(label_smoothing / (double)vocabulary_size);
+        scale_and_subtract(vocabulary_size, x, (float)(1 / exp_sum), uniform_grad);
+        x[targets[row]] -= (float)(1 - label_smoothing);
     }
 }
 
-/* What is found on the way through the scores s and t of two answers: e^(s - top), e^(t - top) in their places, s - t in
-   `difference`, and for each of the two the sum of the scores, of the exponentials, and of those times the difference. */
+/* Sums over the logits s of p, or of q: Σ s, Σ e^(s - max), Σ e^(s - max)·(logit of p - logit of q). */
 typedef struct {
-    double plain, sum, leaning;
-} Found;
+    double logit_sum, exp_sum, exp_difference_sum;
+} SoftmaxSums;
 
-static void exponentials_of_two(long size, float *s, float *t, const float top[2], float *difference, Found found[2]) {
-    vec by[2] = {_mm256_set1_ps(top[0]), _mm256_set1_ps(top[1])};
-    for (long j0 = 0; j0 < size; j0 += 1024) {
-        vec plain[2], sum[2], leaning[2];
-        for (int i = 0; i < 2; i++) plain[i] = sum[i] = leaning[i] = _mm256_setzero_ps();
-        for (long j = j0; j < at_most(size, j0 + 1024); j += WIDE) {
-            vec x[2] = {load(s + j, size - j), load(t + j, size - j)}, e[2], d = _mm256_sub_ps(x[0], x[1]);
+/* Replace the logits of p and q by e^(logit - row_max); `difference` becomes the logits of p minus those of q. */
+static void exp_and_sum_pair(long vocabulary_size, float *p_logits, float *q_logits, const float row_max[2],
+                             float *difference, SoftmaxSums sums[2]) {
+    f32x8 max[2] = {_mm256_set1_ps(row_max[0]), _mm256_set1_ps(row_max[1])};
+    for (long j0 = 0; j0 < vocabulary_size; j0 += SUM_CHUNK) {
+        f32x8 logit_sum[2], exp_sum[2], exp_difference_sum[2];
+        for (int i = 0; i < 2; i++) logit_sum[i] = exp_sum[i] = exp_difference_sum[i] = _mm256_setzero_ps();
+        for (long j = j0; j < min_long(vocabulary_size, j0 + SUM_CHUNK); j += LANES8) {
+            long count = vocabulary_size - j;
+            f32x8 x[2] = {load_partial_f32x8(p_logits + j, count), load_partial_f32x8(q_logits + j, count)}, e[2];
+            f32x8 d = _mm256_sub_ps(x[0], x[1]);
 #pragma GCC unroll 2
             for (int i = 0; i < 2; i++) {
-                e[i] = exponential(_mm256_sub_ps(x[i], by[i]));
-                if (size - j < WIDE) e[i] = _mm256_and_ps(e[i], _mm256_castsi256_ps(first(size - j)));
-                plain[i] = _mm256_add_ps(plain[i], x[i]);
-                sum[i] = _mm256_add_ps(sum[i], e[i]);
-                leaning[i] = _mm256_fmadd_ps(e[i], d, leaning[i]);
+                e[i] = exp_f32x8(_mm256_sub_ps(x[i], max[i]));
+                if (count < LANES8) e[i] = _mm256_and_ps(e[i], _mm256_castsi256_ps(lane_mask8(count)));
+                logit_sum[i] = _mm256_add_ps(logit_sum[i], x[i]);
+                exp_sum[i] = _mm256_add_ps(exp_sum[i], e[i]);
+                exp_difference_sum[i] = _mm256_fmadd_ps(e[i], d, exp_difference_sum[i]);
             }
-            store(s + j, e[0], size - j), store(t + j, e[1], size - j), store(difference + j, d, size - j);
+            store_partial_f32x8(p_logits + j, e[0], count), store_partial_f32x8(q_logits + j, e[1], count);
+            store_partial_f32x8(difference + j, d, count);
         }
         for (int i = 0; i < 2; i++) {
-            found[i].plain += sum_of(plain[i]), found[i].sum += sum_of(sum[i]);
-            found[i].leaning += sum_of(leaning[i]);
+            sums[i].logit_sum += hsum_f32x8(logit_sum[i]), sums[i].exp_sum += hsum_f32x8(exp_sum[i]);
+            sums[i].exp_difference_sum += hsum_f32x8(exp_difference_sum[i]);
         }
     }
 }
 
-/* The same for two answers p and q to one question, which are to agree (R-Drop): both losses, and w/2 · (KL(p‖q) + KL(q‖p)).
-   With d = log p - log q, the last term gives p the gradient w/2 · (p·(d - KL(p‖q)) + p - q), and q likewise.
-   The scores of q stand behind those of p. */
-PUBLIC void lose_twice(long rows, long size, float *scores, const long *targets, double smoothing, double weight,
-                       double *losses) {
-#pragma omp parallel for num_threads(threads_for(16.0 * rows * size))
+/* R-Drop loss of two predictions p and q of one target: both cross-entropies, and α/2 · (KL(p‖q) + KL(q‖p)).
+   With d = log p - log q, the last term gives p the gradient α/2 · (p·(d - KL(p‖q)) + p - q), and q likewise.
+   The logits of q follow those of p. */
+PUBLIC void rdrop_forward_backward(long rows, long vocabulary_size, float *logits, const long *targets,
+                                   double label_smoothing, double rdrop_alpha, double *losses) {
+#pragma omp parallel for num_threads(threads_for(16.0 * rows * vocabulary_size))
     for (long row = 0; row < rows; row++) {
-        float *s = scores + 2 * row * size, *t = s + size;
+        float *p_logits = logits + 2 * row * vocabulary_size, *q_logits = p_logits + vocabulary_size;
         long target = targets[row];
-        float *difference = scratch(DIFFERENCE, size * sizeof(float)); /* of the logarithms, but for a constant: `more` */
-        float top[2] = {largest(size, s), largest(size, t)}, right = s[target] + t[target];
-        Found found[2] = {{0}, {0}};
-        exponentials_of_two(size, s, t, top, difference, found);
-        double whole[2], total = -(1 - smoothing) * right, more, apart[2];
+        /* d = difference + lse_difference */
+        float *difference = scratch(SCRATCH_LOGIT_DIFFERENCE, vocabulary_size * sizeof(float));
+        float row_max[2] = {max_f32(vocabulary_size, p_logits), max_f32(vocabulary_size, q_logits)};
+        float target_logits = p_logits[target] + q_logits[target];
+        SoftmaxSums sums[2] = {{0}, {0}};
+        exp_and_sum_pair(vocabulary_size, p_logits, q_logits, row_max, difference, sums);
+        double lse[2], total = -(1 - label_smoothing) * target_logits, lse_difference, kl[2];
         for (int i = 0; i < 2; i++) {
-            whole[i] = top[i] + log(found[i].sum);
-            total += whole[i] - smoothing * found[i].plain / (double)size;
+            lse[i] = row_max[i] + log(sums[i].exp_sum);
+            total += lse[i] - label_smoothing * sums[i].logit_sum / (double)vocabulary_size;
         }
-        more = whole[1] - whole[0];
-        apart[0] = found[0].leaning / found[0].sum + more; /* KL(p‖q), KL(q‖p) */
-        apart[1] = -(found[1].leaning / found[1].sum + more);
-        losses[row] = total + weight / 2 * (apart[0] + apart[1]);
-        vec half = _mm256_set1_ps((float)(weight / 2)), less = _mm256_set1_ps((float)(smoothing / (double)size));
-        vec by[2] = {_mm256_set1_ps((float)(1 / found[0].sum)), _mm256_set1_ps((float)(1 / found[1].sum))};
-        vec off[2] = {_mm256_set1_ps((float)(more - apart[0])), _mm256_set1_ps((float)(more + apart[1]))};
-        for (long j = 0; j < size; j += WIDE) {
-            vec d = load(difference + j, size - j), p = _mm256_mul_ps(load(s + j, size - j), by[0]);
-            vec q = _mm256_mul_ps(load(t + j, size - j), by[1]), between = _mm256_sub_ps(p, q);
-            vec one = _mm256_fmadd_ps(p, _mm256_add_ps(d, off[0]), between);
-            vec two = _mm256_fnmsub_ps(q, _mm256_add_ps(d, off[1]), between);
-            store(s + j, _mm256_sub_ps(_mm256_fmadd_ps(half, one, p), less), size - j);
-            store(t + j, _mm256_sub_ps(_mm256_fmadd_ps(half, two, q), less), size - j);
+        lse_difference = lse[1] - lse[0];
+        kl[0] = sums[0].exp_difference_sum / sums[0].exp_sum + lse_difference; /* KL(p‖q), KL(q‖p) */
+        kl[1] = -(sums[1].exp_difference_sum / sums[1].exp_sum + lse_difference);
+        losses[row] = total + rdrop_alpha / 2 * (kl[0] + kl[1]);
+        f32x8 half_alpha = _mm256_set1_ps((float)(rdrop_alpha / 2));
+        f32x8 uniform_grad = _mm256_set1_ps((float)(label_smoothing / (double)vocabulary_size));
+        f32x8 scale[2] = {_mm256_set1_ps((float)(1 / sums[0].exp_sum)), _mm256_set1_ps((float)(1 / sums[1].exp_sum))};
+        f32x8 offset[2] = {_mm256_set1_ps((float)(lse_difference - kl[0])),
+                           _mm256_set1_ps((float)(lse_difference + kl[1]))};
+        for (long j = 0; j < vocabulary_size; j += LANES8) {
+            long count = vocabulary_size - j;
+            f32x8 d = load_partial_f32x8(difference + j, count);
+            f32x8 p = _mm256_mul_ps(load_partial_f32x8(p_logits + j, count), scale[0]);
+            f32x8 q = _mm256_mul_ps(load_partial_f32x8(q_logits + j, count), scale[1]);
+            f32x8 p_minus_q = _mm256_sub_ps(p, q);
+            f32x8 p_kl_grad = _mm256_fmadd_ps(p, _mm256_add_ps(d, offset[0]), p_minus_q);
+            f32x8 q_kl_grad = _mm256_fnmsub_ps(q, _mm256_add_ps(d, offset[1]), p_minus_q);
+            f32x8 p_grad = _mm256_sub_ps(_mm256_fmadd_ps(half_alpha, p_kl_grad, p), uniform_grad);
+            store_partial_f32x8(p_logits + j, p_grad, count);
+            f32x8 q_grad = _mm256_sub_ps(_mm256_fmadd_ps(half_alpha, q_kl_grad, q), uniform_grad);
+            store_partial_f32x8(q_logits + j, q_grad, count);
         }
-        s[target] -= (float)(1 - smoothing), t[target] -= (float)(1 - smoothing);
+        p_logits[target] -= (float)(1 - label_smoothing), q_logits[target] -= (float)(1 - label_smoothing);
     }
 }

@@ -1,4 +1,4 @@
-"""Products in bfloat16 against their definition: numbers rounded first, then multiplied and added up."""
+"""bf16 matrix multiplication against its definition: factors are rounded to bf16, then multiplied exactly."""
 
 import pytest
 import torch
@@ -7,14 +7,14 @@ from hypothesis import strategies as st
 
 from regard.native import bf16
 
-pytestmark = pytest.mark.skipif(not bf16.half(), reason="this CPU does not compute in bfloat16")
+pytestmark = pytest.mark.skipif(not bf16.bf16_available(), reason="this CPU has no AVX-512 BF16")
 
 SIZE = st.integers(1, 50)
 
 
-def numbers(rows, columns, seed, turned):
-    drawn = torch.randn(rows * columns, generator=torch.Generator().manual_seed(seed))
-    return drawn.view(columns, rows).t() if turned else drawn.view(rows, columns)
+def numbers(rows, columns, seed, transposed):
+    values = torch.randn(rows * columns, generator=torch.Generator().manual_seed(seed))
+    return values.view(columns, rows).t() if transposed else values.view(rows, columns)
 
 
 def rounded(x):
@@ -27,11 +27,11 @@ def rounded(x):
 @settings(max_examples=80)
 def test_a_product(rows, depth, columns, left, right, bias):
     a, b = numbers(rows, depth, 1, left), numbers(depth, columns, 2, right)
-    beside = numbers(1, columns, 3, False)[0] if bias else None
-    found = bf16.multiply(a, bf16.Panels.of(b), beside)
-    expected = rounded(a) @ rounded(b) + (0 if beside is None else beside.double())
+    bias_values = numbers(1, columns, 3, False)[0] if bias else None
+    found = bf16.matmul(a, bf16.PackedBf16Matrix.pack(b), bias_values)
+    expected = rounded(a) @ rounded(b) + (0 if bias_values is None else bias_values.double())
     torch.testing.assert_close(found.double(), expected, rtol=1e-5, atol=1e-5 * depth**0.5)
-    more = bf16.multiply(a, bf16.Panels.of(b), to=found.clone(), add=True)
+    more = bf16.matmul(a, bf16.PackedBf16Matrix.pack(b), out=found.clone(), accumulate=True)
     torch.testing.assert_close(
         more.double(), found.double() + rounded(a) @ rounded(b), rtol=1e-5, atol=1e-5 * depth**0.5
     )
@@ -42,38 +42,38 @@ def test_a_product(rows, depth, columns, left, right, bias):
 def test_a_layer_and_its_gradients(rows, inputs, outputs, bias):
     x = numbers(rows, inputs, 1, False).requires_grad_()
     weight = numbers(outputs, inputs, 2, False).requires_grad_()
-    beside = numbers(1, outputs, 3, False)[0].requires_grad_() if bias else None
-    said = numbers(rows, outputs, 4, False)
-    leaves = [leaf for leaf in (x, weight, beside) if leaf is not None]
-    found = torch.autograd.grad((bf16.linear(x, weight, beside) * said).sum(), leaves)
-    expected = [rounded(said) @ rounded(weight), rounded(said).T @ rounded(x), said.double().sum(dim=0)]
+    bias_values = numbers(1, outputs, 3, False)[0].requires_grad_() if bias else None
+    gradient = numbers(rows, outputs, 4, False)
+    leaves = [leaf for leaf in (x, weight, bias_values) if leaf is not None]
+    found = torch.autograd.grad((bf16.linear(x, weight, bias_values) * gradient).sum(), leaves)
+    expected = [rounded(gradient) @ rounded(weight), rounded(gradient).T @ rounded(x), gradient.double().sum(dim=0)]
     for one, other in zip(found, expected, strict=False):
         torch.testing.assert_close(one.double(), other, rtol=1e-5, atol=1e-4)
 
 
 def test_only_the_gradients_that_are_wanted_are_computed(monkeypatch):
     x, weight = numbers(5, 8, 1, False), numbers(7, 8, 2, False).requires_grad_()
-    said, times = bf16.linear(x, weight, None), []
-    multiply = bf16.multiply
-    monkeypatch.setattr(bf16, "multiply", lambda *given, **named: times.append(1) or multiply(*given, **named))
-    said.sum().backward()
-    assert len(times) == 1
+    output, calls = bf16.linear(x, weight, None), []
+    matmul = bf16.matmul
+    monkeypatch.setattr(bf16, "matmul", lambda *args, **kwargs: calls.append(1) or matmul(*args, **kwargs))
+    output.sum().backward()
+    assert len(calls) == 1
 
 
 @pytest.mark.parametrize("threads", [1, 2, 3])
 def test_threads_change_no_bit(threads):
-    a, b = bf16.Panels.of(numbers(300, 64, 1, False)), numbers(500, 300, 2, False)
-    expected, before = bf16.multiply(b, a), torch.get_num_threads()
+    a, b = bf16.PackedBf16Matrix.pack(numbers(300, 64, 1, False)), numbers(500, 300, 2, False)
+    expected, before = bf16.matmul(b, a), torch.get_num_threads()
     torch.set_num_threads(threads)
     try:
-        assert torch.equal(bf16.multiply(b, a), expected)
+        assert torch.equal(bf16.matmul(b, a), expected)
     finally:
         torch.set_num_threads(before)
 
 
-def test_what_is_no_number_stays_none():
+def test_nan_propagates():
     x = numbers(4, 64, 1, False)
     x[2, 13] = torch.nan
-    found = bf16.multiply(x, bf16.Panels.of(numbers(64, 40, 2, False)))
+    found = bf16.matmul(x, bf16.PackedBf16Matrix.pack(numbers(64, 40, 2, False)))
     assert not found[2].isfinite().any()
     assert found[[0, 1, 3]].isfinite().all()

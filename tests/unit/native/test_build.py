@@ -1,4 +1,4 @@
-"""The library is built once, kept, and done without where it cannot be had."""
+"""The library is built once, cached, and not used if it cannot be built."""
 
 import os
 import shutil
@@ -23,13 +23,13 @@ def empty_cache(tmp_path, monkeypatch):
 
 
 @pytest.fixture
-def narrow_cpu(tmp_path, monkeypatch):
-    """A CPU without wide registers, whatever this one has: the library is made once, and needs no proof."""
-    monkeypatch.setattr(building, "PROCESSORS", tmp_path / "none")
+def avx2_cpu(tmp_path, monkeypatch):
+    """A CPU without AVX-512, whatever this one has: the library is compiled once, without a self-test."""
+    monkeypatch.setattr(building, "CPUINFO", tmp_path / "none")
 
 
 def counting(folder, monkeypatch, text="exit 0"):
-    """A compiler that notes its calls and makes a file."""
+    """Install a compiler that logs its calls and writes a file. Return a function that counts the calls."""
     compiler = folder / "compiler"
     compiler.write_text(
         f'#!/bin/sh\necho called >> "{folder}/calls"\nfor last; do :; done\necho made > "$last"\n{text}\n'
@@ -39,12 +39,12 @@ def counting(folder, monkeypatch, text="exit 0"):
     return lambda: len((folder / "calls").read_text().splitlines())
 
 
-def test_it_is_built_once(empty_cache, narrow_cpu, tmp_path, monkeypatch):
+def test_it_is_built_once(empty_cache, avx2_cpu, tmp_path, monkeypatch):
     calls = counting(tmp_path, monkeypatch)
     first = build()
     assert (first, calls()) == (build(), 1)
     assert first.read_text() == "made\n"
-    assert list(empty_cache.iterdir()) == [first]  # nothing half-made is left
+    assert list(empty_cache.iterdir()) == [first]  # no temporary files are left
 
 
 def test_another_source_is_another_library(empty_cache, tmp_path, monkeypatch):
@@ -60,137 +60,140 @@ def test_another_source_is_another_library(empty_cache, tmp_path, monkeypatch):
 
 def test_a_compiler_that_fails(empty_cache, tmp_path, monkeypatch):
     counting(tmp_path, monkeypatch, text="echo 'no such instruction' >&2; exit 1")
-    with pytest.raises(NotBuiltError, match=r"could not compile them: no such instruction"):
+    with pytest.raises(NotBuiltError, match=r"could not compile the native library: no such instruction"):
         build()
     assert list(empty_cache.iterdir()) == []
 
 
 def test_it_is_said_and_torch_does_the_work(empty_cache, tmp_path, monkeypatch):
     counting(tmp_path, monkeypatch, text="exit 1")
-    library._found.cache_clear()
+    library._load_library.cache_clear()
     try:
-        with pytest.warns(RuntimeWarning, match="compiled parts are not used"):
+        with pytest.warns(RuntimeWarning, match="native library is not used, torch is used instead"):
             assert not library.available()
         assert "could not compile" in library.status()
     finally:
-        library._found.cache_clear()
+        library._load_library.cache_clear()
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "message"),
     [
         (lambda patch: patch.setenv("REGARD_NATIVE", "0"), "REGARD_NATIVE"),
-        (lambda patch: patch.setattr(sys, "platform", "darwin"), "for Linux on x86-64, and this is darwin"),
+        (lambda patch: patch.setattr(sys, "platform", "darwin"), "needs Linux on x86-64, this machine is darwin"),
         (lambda patch: patch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: "DEFAULT"), "no AVX2"),
-        (lambda patch: (patch.setenv("PATH", ""), patch.delenv("CC", raising=False)), "no C compiler: install one"),
+        (
+            lambda patch: (patch.setenv("PATH", ""), patch.delenv("CC", raising=False)),
+            "no C compiler found: install gcc",
+        ),
     ],
 )
-def test_where_it_cannot_be_had(empty_cache, monkeypatch, change, said):
+def test_where_it_cannot_be_had(empty_cache, monkeypatch, change, message):
     change(monkeypatch)
-    with pytest.raises(NotBuiltError, match=said):
+    with pytest.raises(NotBuiltError, match=message):
         build()
 
 
 def test_a_folder_that_cannot_be_written_to(tmp_path, monkeypatch):
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
-    with pytest.raises(NotBuiltError, match="cannot be kept in"):
+    with pytest.raises(NotBuiltError, match="cannot write to the cache folder"):
         build()
 
 
 def test_two_processes_build_one_library(empty_cache):
-    """Both may compile, but neither ever loads half of what the other wrote."""
+    """Both may compile, but neither loads an incomplete file of the other."""
     code = "from regard.native.library import available, status; assert available(), status()"
     environment = os.environ | {"XDG_CACHE_HOME": str(empty_cache.parent)}
     if not library.available():
-        pytest.skip("this machine has no compiled parts")
+        pytest.skip("the native library is not available")
     both = [subprocess.Popen([sys.executable, "-c", code], env=environment) for _ in range(2)]
     assert [one.wait() for one in both] == [0, 0]
     assert len(list(empty_cache.iterdir())) == 1
 
 
-EMULATED = Path(__file__).parent / "emulated.h"
-WIDE_CPU = "processor : 0\nflags : fma avx2 avx512f avx512bw avx512vl avx512_vnni\n"
+EMULATED = Path(__file__).parent / "avx512_emulation.h"
+AVX512_CPU = "processor : 0\nflags : fma avx2 avx512f avx512bw avx512vl avx512_vnni\n"
 
 
 @pytest.fixture
-def wide_cpu(tmp_path, monkeypatch):
-    """A CPU that says it has wide registers; compiling is quick, for only products are compiled."""
+def avx512_cpu(tmp_path, monkeypatch):
+    """A CPU that reports AVX-512. Only the GEMM sources are compiled, which is fast."""
     monkeypatch.setattr(building, "FLAGS", tuple(flag.replace("-O3", "-O0") for flag in building.FLAGS))
     (tmp_path / "c").mkdir()
     for source in building.SOURCES.iterdir():
-        if source.suffix == ".h" or source.stem in ("product", "bytes", "common"):
+        if source.suffix == ".h" or source.stem in ("gemm_f32", "gemm_int8", "scratch"):
             shutil.copy(source, tmp_path / "c")
     monkeypatch.setattr(building, "SOURCES", tmp_path / "c")
-    (tmp_path / "cpuinfo").write_text(WIDE_CPU)
-    monkeypatch.setattr(building, "PROCESSORS", tmp_path / "cpuinfo")
+    (tmp_path / "cpuinfo").write_text(AVX512_CPU)
+    monkeypatch.setattr(building, "CPUINFO", tmp_path / "cpuinfo")
 
 
 def emulate(monkeypatch, header):
-    """What is compiled for wide registers is compiled for this CPU, which may have none."""
-    monkeypatch.setattr(building, "WIDE_FLAGS", ("-DREGARD_WIDE", "-std=gnu11", "-include", str(header)))
+    """Compile the AVX-512 code for this CPU, which may have none, with emulated instructions."""
+    monkeypatch.setattr(building, "AVX512_FLAGS", ("-DREGARD_AVX512", "-std=gnu11", "-include", str(header)))
 
 
-def uses_wide_registers(place):
-    return b"regard: 512 bits" in place.read_bytes()
+def uses_avx512(path):
+    return b"regard: 512 bits" in path.read_bytes()
 
 
 @pytest.mark.parametrize(
-    ("said", "wide"),
+    ("cpuinfo", "has_avx512"),
     [
-        (WIDE_CPU, True),
-        (WIDE_CPU.replace("avx512_vnni", ""), False),
+        (AVX512_CPU, True),
+        (AVX512_CPU.replace("avx512_vnni", ""), False),
         ("processor : 0\nnote : avx512f avx512bw avx512vl avx512_vnni\n", False),
         (None, False),
     ],
 )
-def test_what_the_cpu_says(tmp_path, monkeypatch, said, wide):
-    if said is not None:
-        (tmp_path / "cpuinfo").write_text(said)
-    monkeypatch.setattr(building, "PROCESSORS", tmp_path / "cpuinfo")
-    assert bool(building._wide()) == wide
+def test_what_the_cpu_says(tmp_path, monkeypatch, cpuinfo, has_avx512):
+    if cpuinfo is not None:
+        (tmp_path / "cpuinfo").write_text(cpuinfo)
+    monkeypatch.setattr(building, "CPUINFO", tmp_path / "cpuinfo")
+    assert bool(building._avx512_flags()) == has_avx512
 
 
-@pytest.mark.skipif(not library.available(), reason="this machine has no compiled parts")
-class TestWideRegisters:
-    def test_they_can_be_done_without(self, empty_cache, wide_cpu, monkeypatch):
+@pytest.mark.skipif(not library.available(), reason="the native library is not available")
+class TestAvx512:
+    def test_they_can_be_done_without(self, empty_cache, avx512_cpu, monkeypatch):
         emulate(monkeypatch, EMULATED)
         monkeypatch.setenv("REGARD_NATIVE", "avx2")
-        assert not uses_wide_registers(build())
+        assert not uses_avx512(build())
 
-    def test_what_is_right_is_used(self, empty_cache, wide_cpu, monkeypatch):
+    def test_what_is_right_is_used(self, empty_cache, avx512_cpu, monkeypatch):
         emulate(monkeypatch, EMULATED)
         found = build()
-        assert uses_wide_registers(found)
-        assert selftest.proved(str(found))
+        assert uses_avx512(found)
+        assert selftest.passes(str(found))
 
-    def test_what_is_wrong_is_not(self, empty_cache, wide_cpu, tmp_path, monkeypatch):
+    def test_what_is_wrong_is_not(self, empty_cache, avx512_cpu, tmp_path, monkeypatch):
         wrong = tmp_path / "wrong.h"
         wrong.write_text(
             EMULATED.read_text().replace(
-                "emulated_four(a.whole[h], b.whole[h])", "emulated_four(a.whole[1 - h], b.whole[h])"
+                "emulated_dot4(a.ints[h], b.ints[h])", "emulated_dot4(a.ints[1 - h], b.ints[h])"
             )
         )
         emulate(monkeypatch, wrong)
         found = build()
-        assert not uses_wide_registers(found)
-        assert selftest.proved(str(found))
+        assert not uses_avx512(found)
+        assert selftest.passes(str(found))
 
-    def test_what_this_cpu_lacks_is_not(self, empty_cache, wide_cpu):
-        """Compiled for wide registers in earnest. Where there are none the proof crashes; where there are, it holds."""
-        really = set(Path("/proc/cpuinfo").read_text().split()) >= building.WIDE
-        assert uses_wide_registers(build()) == really
+    def test_what_this_cpu_lacks_is_not(self, empty_cache, avx512_cpu):
+        """Compiled for AVX-512 without emulation: the self-test crashes if the CPU has none, otherwise it passes."""
+        has_avx512 = set(Path("/proc/cpuinfo").read_text().split()) >= building.AVX512_FEATURES
+        assert uses_avx512(build()) == has_avx512
 
 
-def test_a_compiler_that_does_not_know_them(empty_cache, wide_cpu, tmp_path, monkeypatch):
+def test_a_compiler_that_does_not_know_them(empty_cache, avx512_cpu, tmp_path, monkeypatch):
     calls = counting(tmp_path, monkeypatch, text='case "$*" in *-mavx512f*) exit 1;; esac')
     assert build().read_text() == "made\n"
     assert calls() == 2
 
 
-def test_several_threads_build_one_library(empty_cache, narrow_cpu, tmp_path, monkeypatch):
+def test_several_threads_build_one_library(empty_cache, avx2_cpu, tmp_path, monkeypatch):
     calls = counting(tmp_path, monkeypatch, text="sleep 0.2")
-    library._found.cache_clear()
+    library._load_library.cache_clear()
     try:
         threads = [threading.Thread(target=library.available) for _ in range(4)]
         for thread in threads:
@@ -199,7 +202,7 @@ def test_several_threads_build_one_library(empty_cache, narrow_cpu, tmp_path, mo
             thread.join()
         assert calls() == 1
     finally:
-        library._found.cache_clear()
+        library._load_library.cache_clear()
 
 
 def test_a_user_without_a_home(monkeypatch):
@@ -213,7 +216,7 @@ def test_a_user_without_a_home(monkeypatch):
 
 
 def test_a_folder_in_the_working_directory_is_no_cache(tmp_path, monkeypatch):
-    """A relative XDG_CACHE_HOME is to be ignored, by its specification."""
+    """The specification says to ignore a relative XDG_CACHE_HOME."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("XDG_CACHE_HOME", "here")
     monkeypatch.setattr(Path, "home", lambda: tmp_path / "home")
@@ -226,9 +229,9 @@ def test_a_folder_that_others_may_write_to(empty_cache, tmp_path, monkeypatch):
     assert build().is_file()
     assert empty_cache.stat().st_mode & 0o777 == 0o700
     empty_cache.chmod(0o777)
-    with pytest.raises(NotBuiltError, match=r"others may write to .* make it yours alone"):
+    with pytest.raises(NotBuiltError, match=r"owned by another user or writable by others, .* run chmod 700"):
         build()
     empty_cache.chmod(0o700)
     monkeypatch.setattr(os, "getuid", lambda: 4242)
-    with pytest.raises(NotBuiltError, match="others may write to"):
+    with pytest.raises(NotBuiltError, match="owned by another user or writable by others"):
         build()

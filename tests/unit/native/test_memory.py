@@ -1,4 +1,4 @@
-"""What is freed stays at hand, and what is not used again is let go."""
+"""Freed memory is retained for reuse; mapped weights and cached kernels are released."""
 
 import ctypes
 import os
@@ -14,9 +14,9 @@ from regard.native.memory import MappedFiles
 STEPS = """
 import resource, sys
 import torch
-from regard.native.memory import keep_freed
+from regard.native.memory import retain_freed_memory
 
-told = keep_freed()
+accepted = retain_freed_memory()
 def step():
     blocks = [torch.empty(2 << 20).fill_(1.0) for _ in range(5)]
 for _ in range(5):
@@ -24,30 +24,30 @@ for _ in range(5):
 before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
 for _ in range(10):
     step()
-print(told, resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
+print(accepted, resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
 """
 
 
 def faults(**environment):
     run = [sys.executable, "-c", STEPS]
-    told, count = subprocess.run(
+    accepted, count = subprocess.run(
         run, env={**os.environ, **environment}, check=True, capture_output=True, text=True
     ).stdout.split()
-    return told == "True", int(count)
+    return accepted == "True", int(count)
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="glibc's malloc is meant")
-def test_blocks_that_come_and_go_are_not_cleared_again():
-    told, count = faults()
-    if not told:
+@pytest.mark.skipif(sys.platform != "linux", reason="needs glibc's malloc")
+def test_reused_blocks_are_not_zeroed_again():
+    accepted, count = faults()
+    if not accepted:
         pytest.skip("this C library has no mallopt")
     assert count < 1000  # 10 steps of 40 MB: 100,000 pages
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="glibc's malloc is meant")
-def test_who_starts_the_process_decides():
-    told, count = faults(MALLOC_TRIM_THRESHOLD_="131072")
-    assert not told
+@pytest.mark.skipif(sys.platform != "linux", reason="needs glibc's malloc")
+def test_the_environment_takes_precedence():
+    accepted, count = faults(MALLOC_TRIM_THRESHOLD_="131072")
+    assert not accepted
     assert count > 10_000
 
 
@@ -55,76 +55,78 @@ COUNT = 4 << 20
 
 
 def mapped_numbers(path):
-    """16 MB of numbers in a file that is mapped, all of them read."""
+    """Return 16 MB of memory-mapped values, all of them in memory."""
     torch.arange(COUNT, dtype=torch.float32).numpy().tofile(path)
     mapped = torch.from_file(str(path), size=COUNT, dtype=torch.float32)
     assert mapped.sum(dtype=torch.float64) == COUNT * (COUNT - 1) / 2
     return mapped
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="other systems are not asked")
-def test_what_is_let_go_leaves_memory_and_is_still_there(tmp_path):
+@pytest.mark.skipif(sys.platform != "linux", reason="needs /proc and madvise of Linux")
+def test_released_weights_leave_memory_and_can_be_read_again(tmp_path):
     (tmp_path / "blobs").mkdir()
     (tmp_path / "folder").mkdir()
-    (tmp_path / "folder" / "numbers").symlink_to(tmp_path / "blobs" / "numbers")  # as the hub's folders have it
+    (tmp_path / "folder" / "numbers").symlink_to(
+        tmp_path / "blobs" / "numbers"
+    )  # as in the folders of the Hugging Face hub
     mapped = mapped_numbers(tmp_path / "blobs" / "numbers")
-    before = held()
-    assert MappedFiles(tmp_path / "folder").let_go(mapped)
-    assert before - held() > 15 << 20
+    before = resident_file_bytes()
+    assert MappedFiles(tmp_path / "folder").release(mapped)
+    assert before - resident_file_bytes() > 15 << 20
     assert torch.equal(mapped, torch.arange(COUNT, dtype=torch.float32))
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="other systems are not asked")
-def test_columns_of_a_matrix_are_let_go_with_what_is_between_them(tmp_path):
+@pytest.mark.skipif(sys.platform != "linux", reason="needs /proc and madvise of Linux")
+def test_columns_of_a_matrix_are_released_with_the_gaps_between_them(tmp_path):
     mapped = mapped_numbers(tmp_path / "numbers").view(-1, 2048)
-    before = held()
-    assert MappedFiles(tmp_path).let_go(mapped[:, 512:1024].t())
-    assert before - held() > 15 << 20
+    before = resident_file_bytes()
+    assert MappedFiles(tmp_path).release(mapped[:, 512:1024].t())
+    assert before - resident_file_bytes() > 15 << 20
 
 
-def test_only_what_is_mapped_from_these_files_is_let_go(tmp_path):
+def test_only_tensors_that_are_mapped_from_these_files_are_released(tmp_path):
     (tmp_path / "here").mkdir()
     mapped, own, few = mapped_numbers(tmp_path / "numbers"), torch.ones(COUNT), torch.ones(3)
     here = MappedFiles(tmp_path / "here")
-    assert not any(here.let_go(x) for x in (mapped, own, few))
+    assert not any(here.release(x) for x in (mapped, own, few))
     assert own.sum() == COUNT
 
 
-def held():
-    """Bytes of files that are in memory."""
-    said = Path("/proc/self/status").read_text().splitlines()
-    return next(int(line.split()[1]) * 1024 for line in said if line.startswith("RssFile"))
+def resident_file_bytes():
+    """Return the resident memory of mapped files, in bytes."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("RssFile"))
 
 
 SHAPES = """
 import ctypes
 import torch
-from regard.native.memory import keep_few_kernels
+from regard.native.memory import limit_onednn_cache
 
 if %s:
-    keep_few_kernels()
+    limit_onednn_cache()
 class Heap(ctypes.Structure):
     _fields_ = [(name, ctypes.c_size_t) for name in "a b c d e f g used free top".split()]
-told = ctypes.CDLL(None).mallinfo2
-told.restype = Heap
-def some(begin):
-    for size in range(begin, begin + 250):
+mallinfo = ctypes.CDLL(None).mallinfo2
+mallinfo.restype = Heap
+def run_shapes(start):
+    for size in range(start, start + 250):
         torch.nn.functional.gelu(torch.ones(size, 16))
-some(1000)
-before = told().used
-some(2000)
-print(told().used - before)
+run_shapes(1000)
+before = mallinfo().used
+run_shapes(2000)
+print(mallinfo().used - before)
 """
 
 
-def growth(few):
+def growth(limited):
     environment = {key: value for key, value in os.environ.items() if "PRIMITIVE_CACHE" not in key}
-    run = [sys.executable, "-c", SHAPES % few]
+    run = [sys.executable, "-c", SHAPES % limited]
     return int(subprocess.run(run, env=environment, check=True, capture_output=True, text=True).stdout)
 
 
-@pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "mallinfo2"), reason="glibc's malloc is meant")
-def test_what_was_compiled_for_shapes_that_do_not_come_again_is_let_go():
-    if growth(few=False) < 1 << 20:
-        pytest.skip("this machine's torch compiles nothing for a shape")
-    assert growth(few=True) < 1 << 19
+@pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "mallinfo2"), reason="needs glibc's malloc")
+def test_kernels_of_old_shapes_are_released():
+    if growth(limited=False) < 1 << 20:
+        pytest.skip("this torch does not compile kernels for shapes")
+    assert growth(limited=True) < 1 << 19

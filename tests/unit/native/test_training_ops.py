@@ -1,4 +1,4 @@
-"""The compiled functions of training and their gradients, against the equations in float64."""
+"""The native training kernels and their gradients, against the equations in float64."""
 
 import copy
 import math
@@ -12,20 +12,28 @@ from unit.transformer.small_networks import VOCABULARY, made, text
 
 from regard import transformer_2017
 from regard.families.registry import FAMILIES
-from regard.native.ctypes_structs import Chance, Lengths
+from regard.native.ctypes_structs import DropoutRng, RowLengths
 from regard.native.library import available
-from regard.native.training_ops import add_dropped, attend, bend, chance, drop, lose, lose_twice
-from regard.training.modules import fused_modules as quick_parts
-from regard.training.modules.fused_modules import TrainingResidual, quicken
-from regard.transformer.attention_kernel import weights as attention_weights
+from regard.native.training_ops import (
+    activation_dropout,
+    cross_entropy_forward_backward,
+    dropout,
+    dropout_add,
+    make_dropout_rng,
+    rdrop_forward_backward,
+    training_attention,
+)
+from regard.training.modules import fused_modules
+from regard.training.modules.fused_modules import TrainingResidual, fuse_modules
+from regard.transformer.attention_kernel import attention_weights
 from regard.transformer.config import Activation
 from regard.transformer.feedforward import ACTIVATIONS
 
-pytestmark = pytest.mark.skipif(not available(), reason="this machine has no compiled parts")
+pytestmark = pytest.mark.skipif(not available(), reason="the native library is not available")
 
 SEED = st.integers(0, 10**6)
-NOTHING = Chance(0, 0, 0, 1.0)
-SOME = Chance(12345, 678, 20000, 65536 / 45536)
+NOTHING = DropoutRng(0, 0, 0, 1.0)
+SOME = DropoutRng(12345, 678, 20000, 65536 / 45536)
 
 
 def numbers(*shape, seed=0):
@@ -33,7 +41,7 @@ def numbers(*shape, seed=0):
 
 
 @st.composite
-def asked(draw):
+def attention_cases(draw):
     causal = draw(st.booleans())
     rows = draw(st.lists(st.tuples(st.integers(1, 50), st.integers(0, 20)), min_size=1, max_size=4))
     pairs = [(queries, queries + more if causal else max(1, more)) for queries, more in rows]
@@ -41,13 +49,13 @@ def asked(draw):
 
 
 def dropped(pairs, heads, dim, causal, query, key, lengths):
-    """Which weights stay, and by how much they are scaled: read off answers whose values are single keys."""
+    """Return the factor of each attention weight (0 or the scale), from outputs for values that are unit vectors."""
     factors = [torch.zeros(heads, queries, keys, dtype=torch.float64) for queries, keys in pairs]
     for begin in range(0, max(keys for _, keys in pairs), dim):
         value = torch.cat([torch.eye(keys, begin + dim)[:, begin:] for _, keys in pairs])
         value = value[:, None].expand(-1, heads, -1).contiguous()
         one, other = (
-            attend(query, key, value, *lengths, 0.3, causal, each).view(-1, heads, dim).transpose(0, 1)
+            training_attention(query, key, value, *lengths, 0.3, causal, each).view(-1, heads, dim).transpose(0, 1)
             for each in (SOME, NOTHING)
         )
         for row, shown in enumerate((one / other).split([queries for queries, _ in pairs], dim=1)):
@@ -57,19 +65,19 @@ def dropped(pairs, heads, dim, causal, query, key, lengths):
 
 
 @pytest.mark.parametrize("drops", [False, True])
-@given(case=asked())
+@given(case=attention_cases())
 @settings(max_examples=40)
 def test_attention_and_its_gradients(drops, case):
     causal, pairs, heads, dim, seed = case
     queries, keys = zip(*pairs, strict=True)
-    lengths = Lengths(queries), Lengths(keys)
-    together = numbers(sum(queries), 3, heads, dim, seed=seed)  # as a projection gives it: views, not in order
+    lengths = RowLengths(queries), RowLengths(keys)
+    together = numbers(sum(queries), 3, heads, dim, seed=seed)  # as a fused projection gives it: strided views
     query = together[:, 1].requires_grad_()
     key, value = (numbers(sum(keys), heads, dim, seed=seed + n).requires_grad_() for n in (1, 2))
     by = [torch.ones(heads, q, k, dtype=torch.float64) for q, k in pairs]
     if drops:
         by = dropped(pairs, heads, dim, causal, query.detach(), key.detach(), lengths)
-    found = attend(query, key, value, *lengths, 0.3, causal, SOME if drops else NOTHING)
+    found = training_attention(query, key, value, *lengths, 0.3, causal, SOME if drops else NOTHING)
     answers = []
     for row, (q, k, v) in enumerate(zip(query.split(queries), key.split(keys), value.split(keys), strict=True)):
         visible = torch.ones(len(q), len(k), dtype=torch.bool).tril(len(k) - len(q))[None, None] if causal else None
@@ -85,20 +93,20 @@ def test_attention_and_its_gradients(drops, case):
         torch.testing.assert_close(one, other, rtol=1e-3, atol=2e-5 * math.sqrt(max(queries)))
 
 
-def away(found, expected, count):
-    """How many standard deviations a share of `count` draws is away from what is expected."""
+def deviation(found, expected, count):
+    """Return how many standard deviations the frequency among `count` samples is away from the expected one."""
     return abs(found - expected) / math.sqrt(expected * (1 - expected) / count)
 
 
-def test_weights_are_dropped_by_chance_in_every_row_head_and_query():
-    """As often as asked for; whether one is dropped says nothing of its neighbours, of other heads, queries or rows."""
-    rows, heads, length, share = 40, 4, 32, SOME.dropped / 65536
+def test_weights_are_dropped_at_random_in_every_row_head_and_query():
+    """With the given probability; independent of neighbours, other heads, queries and sequences."""
+    rows, heads, length, probability = 40, 4, 32, SOME.drop_threshold / 65536
     pairs = [(length, length)] * rows
-    lengths = (Lengths([length] * rows),) * 2
+    lengths = (RowLengths([length] * rows),) * 2
     zeros = torch.zeros(rows * length, heads, 32)
     factors = torch.stack(dropped(pairs, heads, 32, False, zeros, zeros, lengths))
     gone = factors == 0
-    assert away(gone.double().mean().item(), share, gone.numel()) < 4
+    assert deviation(gone.double().mean().item(), probability, gone.numel()) < 4
     assert factors[~gone].tolist() == pytest.approx([SOME.scale] * int((~gone).sum()), rel=1e-5)
     for axis in range(4):
         for shift in (1, 2, 3, 8, 16):
@@ -106,19 +114,19 @@ def test_weights_are_dropped_by_chance_in_every_row_head_and_query():
                 both = gone.narrow(axis, shift, gone.shape[axis] - shift) & gone.narrow(
                     axis, 0, gone.shape[axis] - shift
                 )
-                assert away(both.double().mean().item(), share**2, both.numel()) < 4.5
+                assert deviation(both.double().mean().item(), probability**2, both.numel()) < 4.5
 
 
 @given(rows=st.integers(1, 20), dim=st.integers(1, 50), seed=SEED)
 @settings(max_examples=40)
 def test_dropout_and_sum(rows, dim, seed):
-    x, said = (numbers(rows, dim, seed=seed + n).requires_grad_() for n in (0, 1))
-    found = add_dropped(x, said, SOME)
-    factor = ((found - x) / said).detach()
+    x, sublayer_output = (numbers(rows, dim, seed=seed + n).requires_grad_() for n in (0, 1))
+    found = dropout_add(x, sublayer_output, SOME)
+    factor = ((found - x) / sublayer_output).detach()
     kept = factor.abs() > 0.5
-    torch.testing.assert_close(found, x + said * kept * SOME.scale)
+    torch.testing.assert_close(found, x + sublayer_output * kept * SOME.scale)
     slope = numbers(rows, dim, seed=seed + 2)
-    back = torch.autograd.grad((found * slope).sum(), (x, said))
+    back = torch.autograd.grad((found * slope).sum(), (x, sublayer_output))
     torch.testing.assert_close(back[0], slope)
     torch.testing.assert_close(back[1], slope * kept * SOME.scale)
 
@@ -128,8 +136,8 @@ def test_dropout_and_sum(rows, dim, seed):
 @settings(max_examples=30)
 def test_activations_with_dropout_and_their_gradients(activation, count, seed, loud, drops):
     x = (loud * numbers(count, seed=seed)).requires_grad_()
-    found = bend(x, activation, SOME if drops else NOTHING)
-    by = drop(torch.ones(count), SOME).double() if drops else 1.0  # the same chance
+    found = activation_dropout(x, activation, SOME if drops else NOTHING)
+    by = dropout(torch.ones(count), SOME).double() if drops else 1.0  # the same random state
     exact = x.detach().double().requires_grad_()
     expected = ACTIVATIONS[activation](exact) * by
     torch.testing.assert_close(found.double(), expected, rtol=1e-5, atol=1e-6)
@@ -142,21 +150,21 @@ def test_activations_with_dropout_and_their_gradients(activation, count, seed, l
 @pytest.mark.parametrize("activation", Activation)
 def test_activations_far_out_and_where_nothing_is_a_number(activation):
     x = torch.tensor([-1e30, -200.0, -90.0, -50.0, 0.0, 50.0, 90.0, 200.0, 1e30, math.nan]).requires_grad_()
-    found = bend(x, activation, NOTHING)
+    found = activation_dropout(x, activation, NOTHING)
     expected = ACTIVATIONS[activation](x.detach().double())
     torch.testing.assert_close(found.double(), expected, rtol=1e-5, atol=1e-6, equal_nan=True)
 
 
 def test_what_is_dropped_depends_on_the_seed_alone():
     x = torch.ones(1000)
-    assert torch.equal(drop(x, SOME), drop(x, SOME))
-    assert not torch.equal(drop(x, SOME), drop(x, Chance(12346, 678, 20000, SOME.scale)))
-    assert not torch.equal(drop(x, SOME), drop(x, Chance(12345, 679, 20000, SOME.scale)))
+    assert torch.equal(dropout(x, SOME), dropout(x, SOME))
+    assert not torch.equal(dropout(x, SOME), dropout(x, DropoutRng(12346, 678, 20000, SOME.scale)))
+    assert not torch.equal(dropout(x, SOME), dropout(x, DropoutRng(12345, 679, 20000, SOME.scale)))
     torch.manual_seed(3)
-    one, other = chance(100), chance(100)
+    one, other = make_dropout_rng(100), make_dropout_rng(100)
     torch.manual_seed(3)
-    again = chance(100)
-    assert (one.low, one.high) == (again.low, again.high) != (other.low, other.high)
+    again = make_dropout_rng(100)
+    assert (one.seed_low, one.seed_high) == (again.seed_low, again.seed_high) != (other.seed_low, other.seed_high)
 
 
 @given(
@@ -173,7 +181,7 @@ def test_loss(tokens, vocabulary, smoothing, seed, loud):
     exact = scores.double().requires_grad_()
     expected = functional.cross_entropy(exact, targets, reduction="sum", label_smoothing=smoothing)
     (gradient,) = torch.autograd.grad(expected, exact)
-    found = lose(scores, targets, smoothing)
+    found = cross_entropy_forward_backward(scores, targets, smoothing)
     assert found.item() == pytest.approx(expected.item(), rel=1e-5, abs=1e-5)
     torch.testing.assert_close(scores.double(), gradient, rtol=1e-5, atol=1e-6)
 
@@ -186,7 +194,7 @@ def test_loss(tokens, vocabulary, smoothing, seed, loud):
     seed=SEED,
 )
 @settings(max_examples=40)
-def test_loss_of_two_answers(tokens, vocabulary, smoothing, weight, seed):
+def test_rdrop_loss(tokens, vocabulary, smoothing, weight, seed):
     pair = 3 * torch.stack([numbers(tokens, vocabulary, seed=seed + n) for n in (0, 1)], dim=1)
     targets = torch.randint(vocabulary, (tokens,), generator=torch.Generator().manual_seed(seed))
     exact = [scores.double().requires_grad_() for scores in pair.unbind(1)]
@@ -195,7 +203,7 @@ def test_loss_of_two_answers(tokens, vocabulary, smoothing, weight, seed):
     losses = [functional.cross_entropy(x, targets, reduction="sum", label_smoothing=smoothing) for x in exact]
     expected = losses[0] + losses[1] + weight / 2 * apart
     gradients = torch.autograd.grad(expected, exact)
-    found = lose_twice(pair, targets, smoothing, weight)
+    found = rdrop_forward_backward(pair, targets, smoothing, weight)
     assert found.item() == pytest.approx(expected.item(), rel=1e-5, abs=1e-5)
     for one, other in zip(pair.unbind(1), gradients, strict=True):
         torch.testing.assert_close(one.double(), other, rtol=1e-4, atol=1e-5)
@@ -214,7 +222,7 @@ def network_of(name):
     if values is None:
         return made(transformer_2017(vocabulary=VOCABULARY, layers=(2, 2), model_dim=32, heads=4, dropout=0.0))
     heads = {"bert": "BertForMaskedLM", "gpt2": "GPT2LMHeadModel", "llama": "LlamaForCausalLM"}
-    return made(FAMILIES[family].read(values | {"vocab_size": VOCABULARY}, heads[family])[0])
+    return made(FAMILIES[family].read_config(values | {"vocab_size": VOCABULARY}, heads[family])[0])
 
 
 def learnt(network):
@@ -223,24 +231,28 @@ def learnt(network):
 
 @pytest.mark.parametrize("name", NETWORKS)
 def test_a_network_that_trains_with_them_is_the_same_network(name, monkeypatch):
-    """Outputs and gradients of rows of mixed lengths, against the plain network in float64."""
-    asked_for, bent = [], []
-    monkeypatch.setattr(quick_parts, "attend", lambda *given: asked_for.append(0) or attend(*given))
-    monkeypatch.setattr(quick_parts, "bend", lambda *given: bent.append(0) or bend(*given))
+    """Outputs and gradients of sequences of mixed lengths, against the original network in float64."""
+    attention_calls, activation_calls = [], []
+    monkeypatch.setattr(
+        fused_modules, "training_attention", lambda *args: attention_calls.append(0) or training_attention(*args)
+    )
+    monkeypatch.setattr(
+        fused_modules, "activation_dropout", lambda *args: activation_calls.append(0) or activation_dropout(*args)
+    )
     network = network_of(name).eval()
-    quick = copy.deepcopy(network).float()
-    quicken(quick)
+    fused = copy.deepcopy(network).float()
+    fuse_modules(fused)
     tokens = [text(3, 6)] if name != "both" else [text(3, 6), text(3, 5)]
     real = torch.tensor([[1] * 6, [1, 1, 1, 0, 0, 0], [0, 1, 1, 1, 1, 0]], dtype=torch.bool)
-    one, other = network(*tokens, real).hidden, quick(*tokens, real).hidden
-    assert len(asked_for) == (6 if name == "both" else 2)
-    assert any(isinstance(part, TrainingResidual) for part in quick.modules())
-    assert len(bent) == (4 if name == "both" else 2)
+    one, other = network(*tokens, real).hidden, fused(*tokens, real).hidden
+    assert len(attention_calls) == (6 if name == "both" else 2)
+    assert any(isinstance(part, TrainingResidual) for part in fused.modules())
+    assert len(activation_calls) == (4 if name == "both" else 2)
     torch.testing.assert_close(other.double(), one, rtol=1e-4, atol=1e-4)
     slope = torch.randn_like(one)
     gradients = [
         torch.autograd.grad((out * slope.to(out.dtype)).sum(), learnt(each), allow_unused=True)
-        for each, out in ((network, one), (quick, other))
+        for each, out in ((network, one), (fused, other))
     ]
     for exact, mine in zip(*gradients, strict=True):
         if exact is not None:
