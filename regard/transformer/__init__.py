@@ -1,7 +1,9 @@
-"""The architecture. Read it in this order: config, embedding, position, rows, mask, kernels, attention, feedforward,
-normalization, residual, block, stack, scores, pooling, head, door, network; then cache, initialization, watching and
-describe. relative, adaptive, two_stream and answers are what Transformer-XL and XLNet need besides, patches and dual
-what images need.
+"""The Transformer architecture in plain PyTorch.
+
+Reading order: config, embedding, position, batch_layout, mask, attention_kernel, attention, feedforward, normalization,
+residual, block, stack, head_base, pooling, head, packing, network; then cache, initialization, activation_capture and
+summary. Transformer-XL and XLNet also use relative_attention, adaptive, two_stream and span_search. Images use patches
+and dual_encoder.
 """
 
 from regard.lazy import attach
@@ -10,11 +12,11 @@ __getattr__, __dir__, __all__ = attach(
     __name__,
     {
         "Cache": "regard.transformer.cache",
-        "Rows": "regard.transformer.batch_layout",
+        "BatchLayout": "regard.transformer.batch_layout",
         "build": "regard.transformer.network",
-        "count": "regard.transformer.module_tree",
-        "render": "regard.transformer.module_tree",
-        "tree": "regard.transformer.module_tree",
-        "watch": "regard.transformer.capture",
+        "count_parameters": "regard.transformer.summary",
+        "render_tree": "regard.transformer.summary",
+        "module_tree": "regard.transformer.summary",
+        "capture": "regard.transformer.activation_capture",
     },
 )

@@ -2,21 +2,21 @@
 
 x ─┬─ attention ──────── + ─┬─ cross_attention ── + ─┬─ feedforward ── + ─>
    └─────────────────────┘  └─────────────────────┘  └─────────────────┘
-     looks at its own row     looks at the source      each position alone
-                              (where there is one)
+     self-attention           cross-attention          position-wise
+                              (with an encoder)
 """
 
 from jaxtyping import Float
 from torch import Tensor, nn
 
 from regard.transformer import config, feedforward, relative_attention
-from regard.transformer.attention import Looking, MultiHeadAttention, Source
-from regard.transformer.cache import Kept, Remembered
+from regard.transformer.attention import AttentionContext, EncoderOutput, MultiHeadAttention
+from regard.transformer.cache import LayerKVCache, SegmentMemory
 from regard.transformer.residual import Residual
 
 
 class Block(nn.Module):
-    """Attention and feed-forward, each with its residual connection; a decoder's has cross-attention between them."""
+    """Self-attention, cross-attention (where there is an encoder) and feed-forward, each with a residual connection."""
 
     def __init__(self, design: config.Block, model_dim: int) -> None:
         super().__init__()
@@ -35,14 +35,18 @@ class Block(nn.Module):
     def forward(
         self,
         x: Float[Tensor, "tokens model"],
-        looking: Looking,
-        source: Source | None = None,
-        kept: Kept | Remembered | None = None,
-        kept_source: Kept | None = None,
+        context: AttentionContext,
+        encoder_output: EncoderOutput | None = None,
+        cache: LayerKVCache | SegmentMemory | None = None,
+        cross_cache: LayerKVCache | None = None,
     ) -> Float[Tensor, "tokens model"]:
-        """Pass the tokens of a batch through the layer. Without a source, cross-attention is left out."""
-        x = self.attention_residual(x, lambda x: self.attention(x, looking, kept=kept))
-        if self.cross_attention is not None and self.cross_attention_residual is not None and source is not None:
-            across = self.cross_attention
-            x = self.cross_attention_residual(x, lambda x: across(x, looking, source, kept_source))
+        """Pass the tokens of a batch through the layer. Without `encoder_output`, cross-attention is skipped."""
+        x = self.attention_residual(x, lambda x: self.attention(x, context, cache=cache))
+        if (
+            self.cross_attention is not None
+            and self.cross_attention_residual is not None
+            and encoder_output is not None
+        ):
+            attend = self.cross_attention
+            x = self.cross_attention_residual(x, lambda x: attend(x, context, encoder_output, cross_cache))
         return self.feedforward_residual(x, self.feedforward)

@@ -1,10 +1,10 @@
-"""What is kept between steps, row by row.
+"""The KV cache of a decoder, and the segment memory of Transformer-XL and XLNet.
 
-When a decoder writes one token at a time, the keys and values of the tokens before do not change. A cache keeps them:
-for each layer a rectangle with one line for each row of the batch, filled from the left up to that row's own length.
+A decoder generates one token at a time, and the keys and values of earlier tokens do not change. The cache stores them:
+for each layer a tensor with one row per sequence of the batch, filled from the left to the length of that sequence.
 
-    row 0   k k k k k . . .     length 5         `drop`, `reorder` and `add` rows at any time: finished texts
-    row 1   k k . . . . . .     length 2         leave the batch, waiting ones enter, beams are copied
+    row 0   k k k k k . . .     length 5         `drop`, `reorder` and `append_rows` work at any time: finished
+    row 1   k k . . . . . .     length 2         sequences leave the batch, queued ones enter, beams are copied
 """
 
 from __future__ import annotations
@@ -16,296 +16,317 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from regard.transformer.batch_layout import Rows
-from regard.transformer.mask import Causal, Mask, Visible
+from regard.transformer.batch_layout import BatchLayout
+from regard.transformer.mask import AttentionMask, Causal, Mask
 
 
-class Moves:
-    """Which rows are kept, in which order, worked out once for all layers; a row may be named twice (two continuations
-    of one beam)."""
+class RowPermutation:
+    """The rows of a cache to keep and their order, computed once for all layers.
 
-    def __init__(self, order: Sequence[int], before: int, device: torch.device) -> None:
+    Rows may be dropped, or repeated (two continuations of one beam).
+    """
+
+    def __init__(self, order: Sequence[int], num_rows: int, device: torch.device) -> None:
         self.order, self.device = order, device
-        moved = [place for place, row in enumerate(order) if place != row]
-        # Most rows stay where they are. If none is overwritten before it is copied, only what moves is touched.
-        in_place = len(order) <= before and {order[place] for place in moved}.isdisjoint(moved)
-        self.rows = [order[place] for place in moved] if in_place else list(order)
-        """The rows that are copied,"""
-        self.to = moved if in_place else None
-        """and the places that they are copied to; None: all are."""
-        self._known: dict[tuple[int, ...], tuple[int, ...]] = {}
+        moved = [index for index, row in enumerate(order) if index != row]
+        # Most rows stay where they are. If no row is overwritten before it is copied, only the moved rows are copied.
+        in_place = len(order) <= num_rows and {order[index] for index in moved}.isdisjoint(moved)
+        self.copy_from = [order[index] for index in moved] if in_place else list(order)
+        """Indices of the rows to copy."""
+        self.copy_to = moved if in_place else None
+        """Indices to copy them to; None: `copy_from` is the complete new order."""
+        self._memo: dict[tuple[int, ...], tuple[int, ...]] = {}
 
-    def lengths(self, before: tuple[int, ...]) -> tuple[int, ...]:
-        """The lengths of the rows that are kept."""
-        if before not in self._known:
-            self._known[before] = tuple([before[row] for row in self.order])
-        return self._known[before]
-
-    @cached_property
-    def index(self) -> Int[Tensor, " copied"]:
-        """The rows that are copied, for torch,"""
-        return torch.tensor(self.rows, dtype=torch.long, device=self.device)
+    def lengths(self, old: tuple[int, ...]) -> tuple[int, ...]:
+        """Return the lengths of the rows in the new order."""
+        if old not in self._memo:
+            self._memo[old] = tuple([old[row] for row in self.order])
+        return self._memo[old]
 
     @cached_property
-    def places(self) -> Int[Tensor, " copied"]:
-        """and the places that they are copied to."""
-        return torch.tensor(self.to, dtype=torch.long, device=self.device)
+    def from_index(self) -> Int[Tensor, " copied"]:
+        """`copy_from` as a tensor."""
+        return torch.tensor(self.copy_from, dtype=torch.long, device=self.device)
+
+    @cached_property
+    def to_index(self) -> Int[Tensor, " copied"]:
+        """`copy_to` as a tensor."""
+        return torch.tensor(self.copy_to, dtype=torch.long, device=self.device)
 
 
-class Kept:
-    """The keys and values of one attention. Lines that rows have left stay, for rows that enter."""
+class LayerKVCache:
+    """Keys and values of one attention layer. Rows of dropped sequences stay allocated, for sequences added later."""
 
     def __init__(self) -> None:
         self.lengths: tuple[int, ...] = ()
-        self.key: Float[Tensor, "lines heads room dim"] | None = None
-        self.value: Float[Tensor, "lines heads room dim"] | None = None
+        """Number of cached tokens of each sequence."""
+        self.key: Float[Tensor, "rows heads capacity dim"] | None = None
+        self.value: Float[Tensor, "rows heads capacity dim"] | None = None
 
     @property
     def empty(self) -> bool:
-        """Whether nothing is kept yet."""
+        """Whether the cache holds no tokens yet."""
         return self.key is None
 
     @property
     def longest(self) -> int:
-        """The length of the longest row."""
+        """Length of the longest sequence."""
         return max(self.lengths, default=0)
 
     @property
     def device(self) -> torch.device:
-        """Where the keys and values are."""
+        """Device of the keys and values."""
         assert self.key is not None
         return self.key.device
 
     def append(
-        self, key: Float[Tensor, "tokens heads dim"], value: Float[Tensor, "tokens heads dim"], rows: Rows
+        self, key: Float[Tensor, "tokens heads dim"], value: Float[Tensor, "tokens heads dim"], layout: BatchLayout
     ) -> None:
-        """Put the keys and values of new tokens behind those of their rows."""
-        before = self.extend(rows, key)
+        """Append the keys and values of new tokens to their sequences."""
+        past_lengths = self.reserve(layout, key)
         assert self.key is not None
         assert self.value is not None
-        _fill(self.key, key, rows, before, self.longest)
-        _fill(self.value, value, rows, before, self.longest)
+        _write_tokens(self.key, key, layout, past_lengths, self.longest)
+        _write_tokens(self.value, value, layout, past_lengths, self.longest)
 
-    def extend(self, rows: Rows, like: Float[Tensor, "tokens heads dim"]) -> tuple[int, ...]:
-        """Make room for new tokens, with keys and values like this, behind those of their rows; how many there were."""
-        before = self.lengths or (0,) * rows.batch
-        if len(before) != rows.batch:
-            raise ValueError(f"the cache holds {len(before)} rows, but the batch has {rows.batch}")
-        self.lengths = rows.behind(before)
+    def reserve(self, layout: BatchLayout, like: Float[Tensor, "tokens heads dim"]) -> tuple[int, ...]:
+        """Reserve slots for the new tokens of each sequence, and return the lengths before.
+
+        `like` is an example of the new keys: it determines the number of heads, the head size, dtype and device.
+        """
+        past_lengths = self.lengths or (0,) * layout.batch_size
+        if len(past_lengths) != layout.batch_size:
+            raise ValueError(f"the KV cache holds {len(past_lengths)} sequences, but the batch has {layout.batch_size}")
+        self.lengths = layout.lengths_after(past_lengths)
         longest = self.longest
         if self.key is None:
-            self._make_room(before, rows.batch, longest, like)
-        elif (room := self.key.shape[2]) < longest:  # more than is needed now; and the lines of rows that left, go
-            self._make_room(before, rows.batch, max(longest, room + room // 2 + 16), self.key[:0, :, 0])
-        return before
+            self._grow(past_lengths, layout.batch_size, longest, like)
+        elif (capacity := self.key.shape[2]) < longest:
+            # Grow by half, so that not every step reallocates. Rows of dropped sequences are freed.
+            capacity = max(longest, capacity + capacity // 2 + 16)
+            self._grow(past_lengths, layout.batch_size, capacity, self.key[:0, :, 0])
+        return past_lengths
 
-    def _make_room(self, filled: tuple[int, ...], lines: int, room: int, like: Float[Tensor, "_ heads dim"]) -> None:
-        """Move to rectangles with so many lines and places; so much of each row is filled."""
+    def _grow(self, filled: tuple[int, ...], num_rows: int, capacity: int, like: Float[Tensor, "_ heads dim"]) -> None:
+        """Move to tensors with `num_rows` rows and `capacity` slots; `filled` are the lengths to copy."""
         rows, longest = len(filled), max(filled, default=0)
-        old, shape = (self.key, self.value), (lines, like.shape[1], room, like.shape[2])
+        old, shape = (self.key, self.value), (num_rows, like.shape[1], capacity, like.shape[2])
         self.key, self.value = like.new_zeros(shape), like.new_zeros(shape)
-        for kept, larger in zip(old, (self.key, self.value), strict=True):
-            if kept is not None:
-                larger[:rows, :, :longest] = kept[:rows, :, :longest]
+        for smaller, larger in zip(old, (self.key, self.value), strict=True):
+            if smaller is not None:
+                larger[:rows, :, :longest] = smaller[:rows, :, :longest]
 
     def view(self, rows: slice) -> tuple[Tensor, Tensor, int]:
-        """The keys and values of these rows, and how many places the longest of them fills."""
+        """Return keys and values of these rows, and the number of slots that the longest of them fills."""
         assert self.key is not None
         assert self.value is not None
         filled = max(self.lengths[rows])
         return self.key[rows, :, :filled], self.value[rows, :, :filled], filled
 
-    def visible(self, mask: Mask, rows: slice, query: Int[Tensor, "#rows query"]) -> Visible:
-        """What queries at these positions see of what is kept: what the mask allows, and only filled places."""
+    def attention_mask(self, mask: Mask, rows: slice, query: Int[Tensor, "#rows query"]) -> AttentionMask:
+        """Evaluate a mask for queries at these positions over the cached keys; unfilled slots are masked."""
         lengths = self.lengths[rows]
-        full = len(set(lengths)) == 1
-        if full and isinstance(mask, Causal) and query.shape[1] == 1:
-            return None  # the newest token sees all the others
-        places = torch.arange(max(lengths), device=query.device)[None]
-        seen = mask.visible(rows, query, places)
-        if full:
-            return seen
-        filled = (places < torch.tensor(lengths, device=query.device)[:, None])[:, None, None, :]
-        return seen & filled if isinstance(seen, Tensor) else filled
+        uniform = len(set(lengths)) == 1
+        if uniform and isinstance(mask, Causal) and query.shape[1] == 1:
+            return None  # the newest token attends to all others
+        slots = torch.arange(max(lengths), device=query.device)[None]
+        attention_mask = mask.attention_mask(rows, query, slots)
+        if uniform:
+            return attention_mask
+        filled = (slots < torch.tensor(lengths, device=query.device)[:, None])[:, None, None, :]
+        return attention_mask & filled if isinstance(attention_mask, Tensor) else filled
 
-    def reorder(self, moves: Moves) -> None:
-        """Keep some rows, in some order."""
+    def reorder(self, permutation: RowPermutation) -> None:
+        """Apply a row permutation in place."""
         assert self.key is not None
         assert self.value is not None
-        self.lengths = moves.lengths(self.lengths)
-        if moves.to is None:
-            self.key, self.value = self.key[moves.index], self.value[moves.index]
-        elif moves.to:
-            for kept in (self.key, self.value):
-                filled = kept[:, :, : self.longest]
-                filled.index_copy_(0, moves.places, filled.index_select(0, moves.index))
+        self.lengths = permutation.lengths(self.lengths)
+        if permutation.copy_to is None:
+            self.key, self.value = self.key[permutation.from_index], self.value[permutation.from_index]
+        elif permutation.copy_to:
+            for tensor in (self.key, self.value):
+                filled = tensor[:, :, : self.longest]
+                filled.index_copy_(0, permutation.to_index, filled.index_select(0, permutation.from_index))
 
-    def add(self, other: Kept) -> None:
-        """Put the rows of another cache behind these."""
+    def append_rows(self, other: LayerKVCache) -> None:
+        """Append the rows of another cache."""
         if self.key is None or self.value is None or other.key is None or other.value is None:
-            raise ValueError("rows can be added to a cache only after both have seen their first tokens")
-        both, longest = len(self.lengths) + len(other.lengths), other.longest
-        lines, _, room, _ = self.key.shape
-        if lines < both or room < longest:
-            self._make_room(self.lengths, max(lines, both), max(room, longest), self.key[:0, :, 0])
-        self._put_behind(other)
+            raise ValueError("rows can be appended only when both caches hold at least one token")
+        total_rows, longest = len(self.lengths) + len(other.lengths), other.longest
+        num_rows, _, capacity, _ = self.key.shape
+        if num_rows < total_rows or capacity < longest:
+            self._grow(self.lengths, max(num_rows, total_rows), max(capacity, longest), self.key[:0, :, 0])
+        self._copy_rows_from(other)
         self.lengths += other.lengths
 
-    def _put_behind(self, other: Kept) -> None:
-        """Copy the rows of another cache to the lines behind these, where there is room for them."""
+    def _copy_rows_from(self, other: LayerKVCache) -> None:
+        """Copy the rows of another cache to the allocated rows after this cache's own."""
         assert self.key is not None
         assert self.value is not None
-        here, count = len(self.lengths), len(other.lengths)
+        start, count = len(self.lengths), len(other.lengths)
         if not count:
             return
         keys, values, filled = other.view(slice(0, count))
-        self.key[here : here + count, :, :filled], self.value[here : here + count, :, :filled] = keys, values
+        self.key[start : start + count, :, :filled], self.value[start : start + count, :, :filled] = keys, values
 
-    def take(self, rows: Sequence[int], into: Kept | None = None) -> Kept:
-        """A copy of these rows alone, in a new cache or in an empty one."""
-        taken = type(self)() if into is None else into
+    def take(self, rows: Sequence[int], out: LayerKVCache | None = None) -> LayerKVCache:
+        """Copy these rows to a new cache, or to the empty cache `out`."""
+        selected = type(self)() if out is None else out
         if self.key is not None and self.value is not None:
-            taken.lengths = tuple(self.lengths[row] for row in rows)
+            selected.lengths = tuple(self.lengths[row] for row in rows)
             index = torch.tensor(list(rows), dtype=torch.long, device=self.device)
-            taken.key, taken.value = (x[index, :, : taken.longest] for x in (self.key, self.value))
-        return taken
+            selected.key, selected.value = (x[index, :, : selected.longest] for x in (self.key, self.value))
+        return selected
 
 
-def _fill(kept: Tensor, new: Tensor, rows: Rows, before: tuple[int, ...], longest: int) -> None:
-    """Put what is new in its places."""
-    if rows.uniform and len(set(before)) == 1:
-        kept[: rows.batch, :, before[0] : longest] = rows.pad(new).transpose(1, 2)
+def _write_tokens(cached: Tensor, new: Tensor, layout: BatchLayout, past: tuple[int, ...], longest: int) -> None:
+    """Write packed new keys or values to the slots after the past ones."""
+    if layout.uniform and len(set(past)) == 1:
+        cached[: layout.batch_size, :, past[0] : longest] = layout.pad(new).transpose(1, 2)
+        return
+    if past == layout.start_positions:
+        slots = layout.positions
     else:
-        starts = torch.tensor(before, device=new.device)[rows.row_of] if before != rows.starts else None
-        kept[rows.row_of, :, rows.positions if starts is None else starts + rows.columns] = new.to(kept.dtype)
+        slots = torch.tensor(past, device=new.device)[layout.row_indices] + layout.column_indices
+    cached[layout.row_indices, :, slots] = new.to(cached.dtype)
 
 
 class Cache:
-    """The keys and values of all layers of a decoder, of its own tokens and of the source that it attends to."""
+    """Keys and values of all layers of a decoder: of self-attention and of cross-attention."""
 
-    def __init__(self, layers: int) -> None:
-        self.own = [Kept() for _ in range(layers)]
-        self.source = [Kept() for _ in range(layers)]
+    def __init__(self, num_layers: int) -> None:
+        self.layers = [LayerKVCache() for _ in range(num_layers)]
+        """Self-attention: keys and values of the decoder's own tokens."""
+        self.cross_layers = [LayerKVCache() for _ in range(num_layers)]
+        """Cross-attention: keys and values of the source tokens."""
         self._copies = 1
+        """Number of adjacent rows that share each source."""
 
     @property
     def lengths(self) -> tuple[int, ...]:
-        """How many tokens of each row the cache holds."""
-        return self.own[0].lengths
+        """Number of cached tokens of each sequence."""
+        return self.layers[0].lengths
 
     def reorder(self, order: Sequence[int]) -> None:
-        """Keep these rows, in this order. Leave a row out and it is dropped; name it twice and it is copied.
+        """Select rows in this order, in place. Rows not in `order` are dropped; rows that occur twice are copied.
 
-        Where several rows look at one of the source (`spread`), they stay together.
+        Rows that share a source (`repeat_interleave`) must stay adjacent.
         """
-        texts = order if self._copies == 1 else _together(order, self._copies)
-        self._reorder(self.own, order)
-        self._reorder(self.source, texts)
+        sources = order if self._copies == 1 else _source_order(order, self._copies)
+        self._reorder(self.layers, order)
+        self._reorder(self.cross_layers, sources)
 
-    def spread(self, copies: int) -> None:
-        """Copy every row so many times, side by side; what is kept of the source stays, and the copies share it."""
+    def repeat_interleave(self, copies: int) -> None:
+        """Repeat every row `copies` times. The repeated rows share the cached keys and values of their source."""
         order = [row for row in range(len(self.lengths)) for _ in range(copies)]
-        self._reorder(self.own, order)
+        self._reorder(self.layers, order)
         self._copies *= copies
 
     def drop(self, rows: Sequence[int]) -> None:
-        """Leave these rows out: their texts are finished."""
-        gone = set(rows)
-        self.reorder([row for row in range(len(self.lengths)) if row not in gone])
+        """Drop these rows: their sequences are finished."""
+        dropped = set(rows)
+        self.reorder([row for row in range(len(self.lengths)) if row not in dropped])
 
-    def add(self, other: Cache, rows: Sequence[int] | None = None, copies: int = 1) -> None:
-        """Put rows of another cache, or all, behind these, each so many times: new texts enter a running batch."""
+    def append_rows(self, other: Cache, rows: Sequence[int] | None = None, copies: int = 1) -> None:
+        """Append rows of another cache (default: all), each `copies` times: new sequences enter a running batch."""
         if rows is not None or copies > 1:
             other = other.take(range(len(other.lengths)) if rows is None else rows)
-            other.spread(copies)
+            other.repeat_interleave(copies)
         if self._copies != other._copies:
-            raise ValueError(f"rows in {other._copies} copies cannot stand behind rows in {self._copies}")
-        for mine, others in zip([*self.own, *self.source], [*other.own, *other.source], strict=True):
-            if not (mine.empty and others.empty):
-                mine.add(others)
+            raise ValueError(f"cannot append rows with {other._copies} rows per source to a cache with {self._copies}")
+        layers, other_layers = [*self.layers, *self.cross_layers], [*other.layers, *other.cross_layers]
+        for layer, other_layer in zip(layers, other_layers, strict=True):
+            if not (layer.empty and other_layer.empty):
+                layer.append_rows(other_layer)
 
     def take(self, rows: Sequence[int]) -> Cache:
-        """A copy of these rows alone, each with its own of the source."""
+        """Copy these rows, with their sources, to a new cache."""
         if self._copies != 1:
-            raise ValueError("rows that share those of the source cannot be taken alone")
-        taken = type(self)(len(self.own))
-        for mine, new in zip([*self.own, *self.source], [*taken.own, *taken.source], strict=True):
-            mine.take(rows, new)
-        return taken
+            raise ValueError(f"take() needs one row per source; this cache was expanded to {self._copies}")
+        selected = type(self)(len(self.layers))
+        layers, new_layers = [*self.layers, *self.cross_layers], [*selected.layers, *selected.cross_layers]
+        for layer, new_layer in zip(layers, new_layers, strict=True):
+            layer.take(rows, new_layer)
+        return selected
 
-    def _reorder(self, layers: Sequence[Kept], order: Sequence[int]) -> None:
-        filled = [kept for kept in layers if not kept.empty]
-        moves = Moves(order, len(filled[0].lengths), filled[0].device) if filled else None
-        for kept in filled:
-            assert moves is not None
-            kept.reorder(moves)
-
-
-def _together(order: Sequence[int], copies: int) -> list[int]:
-    """The order of texts of which each has so many rows."""
-    texts = [row // copies for row in order]
-    if texts != [text for text in texts[::copies] for _ in range(copies)]:
-        raise ValueError(f"{copies} rows share each row of the source: they stay together, found {list(order)[:12]}")
-    return texts[::copies]
+    def _reorder(self, layers: Sequence[LayerKVCache], order: Sequence[int]) -> None:
+        filled = [layer for layer in layers if not layer.empty]
+        permutation = RowPermutation(order, len(filled[0].lengths), filled[0].device) if filled else None
+        for layer in filled:
+            assert permutation is not None
+            layer.reorder(permutation)
 
 
-class Remembered:
-    """What one layer has read before: the vectors that entered it, detached, up to `length` of them for each row."""
+def _source_order(order: Sequence[int], copies: int) -> list[int]:
+    """Return the order of the sources, each of which is shared by `copies` adjacent rows."""
+    sources = [row // copies for row in order]
+    if sources != [source for source in sources[::copies] for _ in range(copies)]:
+        raise ValueError(
+            f"{copies} adjacent rows share each source and must stay adjacent, found the order {list(order)[:12]}"
+        )
+    return sources[::copies]
+
+
+class SegmentMemory:
+    """Segment memory of one layer: its past inputs, detached, up to `length` tokens of each sequence (None: all)."""
 
     def __init__(self, length: int | None) -> None:
         self.length = length
-        self.rows: list[Float[Tensor, "remembered model"]] = []
+        self.hidden: list[Float[Tensor, "memory model"]] = []
+        """Hidden states of each sequence."""
 
     @property
     def lengths(self) -> tuple[int, ...]:
-        """How many tokens of each row are remembered."""
-        return tuple(len(row) for row in self.rows)
+        """Number of tokens of each sequence in the memory."""
+        return tuple(len(row) for row in self.hidden)
 
-    def extend(self, hidden: Float[Tensor, "tokens model"], rows: Rows) -> tuple[Float[Tensor, "all model"], Rows]:
-        """What is remembered of each row and behind it what is new; from now on, the end of that is remembered."""
-        new = torch.split(hidden, list(rows.lengths))
-        whole = [torch.cat(pair) for pair in zip(self.rows, new, strict=True)] if self.rows else list(new)
-        self.rows = [row.detach()[-self.length :] if self.length else row.detach() for row in whole]
-        return torch.cat(whole), Rows.of([len(row) for row in whole], hidden.device)
+    def extend(
+        self, hidden: Float[Tensor, "tokens model"], layout: BatchLayout
+    ) -> tuple[Float[Tensor, "all model"], BatchLayout]:
+        """Return the memory of each sequence followed by its new hidden states, and store the end of that as memory."""
+        new = torch.split(hidden, list(layout.lengths))
+        full = [torch.cat(pair) for pair in zip(self.hidden, new, strict=True)] if self.hidden else list(new)
+        self.hidden = [row.detach()[-self.length :] if self.length else row.detach() for row in full]
+        return torch.cat(full), BatchLayout.of([len(row) for row in full], hidden.device)
 
 
 class Memory:
-    """What a network with recurrence keeps between segments (Dai et al. 2019): hidden states, not keys and values.
+    """The segment memory of a network with recurrence (Dai et al. 2019): hidden states, not keys and values.
 
-    The gradient reaches the projection of keys and values through it, but not the past itself.
+    The key and value projections get gradients from the memory. The hidden states in it are detached.
     """
 
-    def __init__(self, layers: int, length: int | None) -> None:
-        self.own = [Remembered(length) for _ in range(layers)]
+    def __init__(self, num_layers: int, length: int | None) -> None:
+        self.layers = [SegmentMemory(length) for _ in range(num_layers)]
 
     @property
     def lengths(self) -> tuple[int, ...]:
-        """How many tokens of each row are remembered."""
-        return self.own[0].lengths
+        """Number of tokens of each sequence in the memory."""
+        return self.layers[0].lengths
 
-    def fill(self, rows: int, like: Float[Tensor, "any model"]) -> None:
-        """Remember zeros, as many as there is room for: how Transformer-XL begins a text."""
-        for layer in self.own:
-            layer.rows = [like.new_zeros(layer.length or 0, like.shape[1]) for _ in range(rows)]
+    def fill_with_zeros(self, rows: int, like: Float[Tensor, "any model"]) -> None:
+        """Fill the memory with zeros to its full length: the initial memory of Transformer-XL."""
+        for layer in self.layers:
+            layer.hidden = [like.new_zeros(layer.length or 0, like.shape[1]) for _ in range(rows)]
 
     def reorder(self, order: Sequence[int]) -> None:
-        """Keep these rows, in this order. Leave a row out and it is dropped; name it twice and it is copied."""
-        for layer in self.own:
-            layer.rows = [layer.rows[row] for row in order]
+        """Select rows in this order, in place. Rows not in `order` are dropped; rows that occur twice are copied."""
+        for layer in self.layers:
+            layer.hidden = [layer.hidden[row] for row in order]
 
     def take(self, rows: Sequence[int]) -> Memory:
-        """A copy of these rows alone."""
-        taken = Memory(len(self.own), None)
-        for layer, mine in zip(taken.own, self.own, strict=True):
-            layer.length, layer.rows = mine.length, [mine.rows[row] for row in rows]
-        return taken
+        """Copy these rows to a new memory."""
+        selected = Memory(len(self.layers), None)
+        for new_layer, layer in zip(selected.layers, self.layers, strict=True):
+            new_layer.length, new_layer.hidden = layer.length, [layer.hidden[row] for row in rows]
+        return selected
 
-    def spread(self, copies: int) -> None:
-        """Copy every row so many times, side by side."""
+    def repeat_interleave(self, copies: int) -> None:
+        """Repeat every row `copies` times."""
         self.reorder([row for row in range(len(self.lengths)) for _ in range(copies)])
 
-    def add(self, other: Memory, rows: Sequence[int] | None = None, copies: int = 1) -> None:
-        """Put the rows of another memory, or these of them, behind these, each so many times."""
-        for mine, others in zip(self.own, other.own, strict=True):
-            chosen = others.rows if rows is None else [others.rows[row] for row in rows]
-            mine.rows = mine.rows + [row for row in chosen for _ in range(copies)]
+    def append_rows(self, other: Memory, rows: Sequence[int] | None = None, copies: int = 1) -> None:
+        """Append rows of another memory (default: all), each `copies` times."""
+        for layer, other_layer in zip(self.layers, other.layers, strict=True):
+            selected = other_layer.hidden if rows is None else [other_layer.hidden[row] for row in rows]
+            layer.hidden = layer.hidden + [row for row in selected for _ in range(copies)]

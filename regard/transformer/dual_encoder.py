@@ -1,7 +1,7 @@
-"""Two networks side by side, of texts and of images, that learn what belongs together (Radford et al. 2021).
+"""A text encoder and an image encoder with a common embedding space (CLIP, Radford et al. 2021).
 
 texts  ─> text encoder  ─> a vector each ─┐
-                                          ├─> cosines · exp(scale): a score for each text and image
+                                          ├─> cosine · exp(scale): a logit for each pair of text and image
 images ─> image encoder ─> a vector each ─┘
 """
 
@@ -15,78 +15,80 @@ from torch import Tensor, nn
 from torch.nn.functional import normalize
 
 from regard.transformer import config
-from regard.transformer.batch_layout import Rows
+from regard.transformer.batch_layout import BatchLayout
 from regard.transformer.network import EncoderOnly, Network, Output
 from regard.transformer.packing import AnyMask, TokenIds
 
-Images = Float[Tensor, "images channels height width"]  # there may be more texts than images, or fewer
+Images = Float[Tensor, "images channels height width"]  # the number of images may differ from the number of texts
 
 
 @dataclass(frozen=True)
 class Similarity:
-    """What a `DualEncoder` returns: how well each text fits each image."""
+    """Output of a `DualEncoder`: the similarity of each text to each image."""
 
-    text: Float[Tensor, "texts dim"]
-    """The texts' vectors, of length one."""
-    images: Float[Tensor, "images dim"]
-    """The images' vectors, of length one."""
-    by_text: Float[Tensor, "texts images"]
-    """The scores of the images for each text: their softmax says which image a text belongs to."""
-    by_image: Float[Tensor, "images texts"]
-    """The same turned round: their softmax says which text an image belongs to."""
+    text_embeddings: Float[Tensor, "texts dim"]
+    """L2-normalised text embeddings."""
+    image_embeddings: Float[Tensor, "images dim"]
+    """L2-normalised image embeddings."""
+    logits_per_text: Float[Tensor, "texts images"]
+    """Logits of the images for each text; the softmax gives the probability that an image matches the text."""
+    logits_per_image: Float[Tensor, "images texts"]
+    """The transpose: logits of the texts for each image."""
 
 
 class DualEncoder(Network):
-    """An encoder of texts and one of images, trained so that what belongs together lies close: CLIP.
+    """A text encoder and an image encoder, trained so that matching texts and images have similar embeddings: CLIP.
 
-    To classify images without training, describe each label in words, and see which words are nearest:
+    Zero-shot classification of images: describe each label in words, and compare the descriptions with the images.
 
         labels = network.embed_text(tokens)               # "a photo of a cat", "a photo of a dog", …
-        found = network.compare(labels, network.embed_images(images))
-        found.by_image.softmax(dim=-1)                    # images × labels
+        similarity = network.compare(labels, network.embed_images(images))
+        similarity.logits_per_image.softmax(dim=-1)       # images × labels
     """
 
     def __init__(self, design: config.DualEncoder) -> None:
         super().__init__()
-        sizes = _size(design.text), _size(design.vision)
+        sizes = _feature_size(design.text), _feature_size(design.vision)
         if sizes[0] != sizes[1]:
-            raise ValueError(f"texts become vectors of {sizes[0]}, images of {sizes[1]}: give both one projection size")
+            raise ValueError(
+                f"text features have size {sizes[0]}, image features {sizes[1]}: use the same projection size"
+            )
         self.config = design
         self.head = None
         self.text = EncoderOnly(design.text)
         self.vision = EncoderOnly(design.vision)
         self.scale = nn.Parameter(torch.empty(()))
-        """The logarithm of what cosines are multiplied by, which keeps it above zero."""
+        """Logarithm of the factor on the cosines, so that the factor stays positive."""
 
     def embed_text(
-        self, tokens: TokenIds, mask: AnyMask = None, *, rows: Rows | None = None
+        self, tokens: TokenIds, mask: AnyMask = None, *, layout: BatchLayout | None = None
     ) -> Float[Tensor, "texts dim"]:
-        """A vector of length one for each text."""
-        return _unit(self.text(tokens, mask, rows=rows))
+        """Return an L2-normalised embedding of each text."""
+        return _normalize(self.text(tokens, mask, layout=layout))
 
     def embed_images(self, images: Images) -> Float[Tensor, "images dim"]:
-        """A vector of length one for each image."""
-        return _unit(self.vision(images))
+        """Return an L2-normalised embedding of each image."""
+        return _normalize(self.vision(images))
 
     def compare(self, text: Float[Tensor, "texts dim"], images: Float[Tensor, "images dim"]) -> Similarity:
-        """The scores of vectors of length one: their cosines times exp(scale)."""
-        scores = text @ images.t() * self.scale.exp()
-        return Similarity(text, images, scores, scores.t())
+        """Return the logits of L2-normalised embeddings: their cosines times exp(scale)."""
+        logits = text @ images.t() * self.scale.exp()
+        return Similarity(text, images, logits, logits.t())
 
     def forward(
-        self, tokens: TokenIds, images: Images, mask: AnyMask = None, *, rows: Rows | None = None
+        self, tokens: TokenIds, images: Images, mask: AnyMask = None, *, layout: BatchLayout | None = None
     ) -> Similarity:
-        """Compare all texts with all images. `mask` and `rows` are those of the texts."""
-        return self.compare(self.embed_text(tokens, mask, rows=rows), self.embed_images(images))
+        """Compare all texts with all images. `mask` and `layout` are those of the texts."""
+        return self.compare(self.embed_text(tokens, mask, layout=layout), self.embed_images(images))
 
 
-def _unit(output: Output) -> Float[Tensor, "batch dim"]:
+def _normalize(output: Output) -> Float[Tensor, "batch dim"]:
     assert output.logits is not None
     return normalize(output.logits, dim=-1)
 
 
-def _size(side: config.EncoderOnly) -> int:
-    """How large the vectors of one side are."""
+def _feature_size(side: config.EncoderOnly) -> int:
+    """Return the size of the embeddings of one encoder."""
     if not isinstance(side.head, config.Features):
-        raise ValueError(f"each side of a DualEncoder needs the head Features, found {side.head}")
+        raise ValueError(f"each encoder of a DualEncoder needs the head Features, found {side.head}")
     return side.model_dim if side.head.projection is None else side.head.projection

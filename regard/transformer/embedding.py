@@ -1,4 +1,4 @@
-"""From token ids, or images, to the vectors that enter the first block."""
+"""The embedding layer: from token ids or images to the hidden states that enter the first block."""
 
 import torch
 from jaxtyping import Float, Int
@@ -6,28 +6,28 @@ from torch import Tensor, nn
 
 from regard.transformer import config, normalization
 from regard.transformer.adaptive import AdaptiveTokens
-from regard.transformer.batch_layout import Rows
+from regard.transformer.batch_layout import BatchLayout
 from regard.transformer.patches import Images, MaskedImages, Patches
-from regard.transformer.position import AtEmbedding, Learned, Sinusoidal
+from regard.transformer.position import EmbeddingPosition, Learned, Sinusoidal
 
-Given = Int[Tensor, " tokens"] | Images | MaskedImages
-"""What an embedding makes vectors of."""
+EmbeddingInput = Int[Tensor, " tokens"] | Images | MaskedImages
+"""Input of an embedding: packed token ids, or images."""
 
 
 class Tokens(nn.Module):
-    """The token table: one vector for each token of the vocabulary. A head may use it again, turned round."""
+    """The token embedding matrix. A language-modelling head may tie its output projection to it."""
 
     def __init__(self, vocabulary: int, dim: int) -> None:
         super().__init__()
         self.weight = nn.Parameter(torch.empty(vocabulary, dim))
 
     def forward(self, tokens: Int[Tensor, " tokens"]) -> Float[Tensor, "tokens dim"]:
-        """Look the tokens up."""
+        """Look up the vectors of the tokens."""
         return nn.functional.embedding(tokens, self.weight)
 
 
 class Embedding(nn.Module):
-    """tokens · scale + segments + positions, then norm and dropout, and a projection where the sizes differ."""
+    """tokens · scale + segments + positions, then norm and dropout, and a projection if the sizes differ."""
 
     def __init__(
         self, design: config.Embedding, model_dim: int, shared: Tokens | AdaptiveTokens | Patches | None = None
@@ -37,11 +37,13 @@ class Embedding(nn.Module):
         match design.tokens:
             case config.Tokens(vocabulary=vocabulary):
                 self.tokens = Tokens(vocabulary, design.dim)
-            case config.AdaptiveTokens() as steps:
-                self.tokens = AdaptiveTokens(steps, design.dim)
+            case config.AdaptiveTokens() as adaptive:
+                self.tokens = AdaptiveTokens(adaptive, design.dim)
             case config.SourceTokens():
                 if not isinstance(shared, Tokens):
-                    raise ValueError("SourceTokens is for the target of an encoder-decoder: write Tokens(…) here")
+                    raise ValueError(
+                        "SourceTokens is only valid for the target embedding of an encoder-decoder: use Tokens(…)"
+                    )
                 self.tokens = shared
             case config.Patches() as patches:
                 self.tokens = Patches(patches, design.dim)
@@ -51,33 +53,33 @@ class Embedding(nn.Module):
         self.norm = normalization.build(design.norm, design.dim) if design.norm else None
         self.dropout = nn.Dropout(design.dropout)
         if design.projection is None and design.dim != model_dim:
-            raise ValueError(f"embeddings of {design.dim} need a projection to a model_dim of {model_dim}")
+            raise ValueError(f"embedding dim {design.dim} differs from model_dim {model_dim}: add a Projection")
         self.projection = nn.Linear(design.dim, model_dim, design.projection.bias) if design.projection else None
 
-    def like(self, model_dim: int) -> Float[Tensor, "1 model"]:
-        """A tensor of the kind that comes out, to make others like it."""
+    def example_hidden(self, model_dim: int) -> Float[Tensor, "1 model"]:
+        """Return a tensor of the output's dtype, device and size, for `new_zeros` and the like."""
         return next(self.parameters()).new_zeros(1, model_dim)
 
     def forward(
-        self, tokens: Given, rows: Rows, segments: Int[Tensor, " tokens"] | None = None
+        self, tokens: EmbeddingInput, layout: BatchLayout, segments: Int[Tensor, " tokens"] | None = None
     ) -> Float[Tensor, "tokens model"]:
-        """The vectors of these tokens or images. Segments, where the network knows them, default to the first kind."""
+        """Embed tokens or images. `segments` default to segment 0 if the network has segment embeddings."""
         x = self.tokens(tokens)
         if self.scale != 1:
             x = x * self.scale
         if self.segments is not None:
-            x = x + self.segments(torch.zeros_like(rows.positions) if segments is None else segments)
+            x = x + self.segments(torch.zeros_like(layout.positions) if segments is None else segments)
         elif segments is not None:
-            raise ValueError("this network knows no segments: leave `segments` out")
+            raise ValueError("this network has no segment embeddings: do not pass `segments`")
         if self.position is not None:
-            x = x + self.position(rows, x.dtype)
+            x = x + self.position(layout, x.dtype)
         if self.norm is not None:
             x = self.norm(x)
         x = self.dropout(x)
         return x if self.projection is None else self.projection(x)
 
 
-def _position(design: config.Sinusoidal | config.Learned | None, dim: int) -> AtEmbedding | None:
+def _position(design: config.Sinusoidal | config.Learned | None, dim: int) -> EmbeddingPosition | None:
     match design:
         case config.Sinusoidal():
             return Sinusoidal(design, dim)

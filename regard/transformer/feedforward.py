@@ -1,4 +1,4 @@
-"""The feed-forward layer: each position alone, widened, bent, and narrowed again."""
+"""The position-wise feed-forward layer: up-projection, activation, down-projection."""
 
 from collections.abc import Callable
 
@@ -17,7 +17,7 @@ def quick_gelu(x: Tensor) -> Tensor:
 
 
 def gelu_tanh(x: Tensor) -> Tensor:
-    """GELU by the tanh formula of its paper (Hendrycks and Gimpel 2016): GPT-2's and T5 1.1's."""
+    """GELU by the tanh approximation of its paper (Hendrycks and Gimpel 2016), used by GPT-2 and T5 1.1."""
     return functional.gelu(x, approximate="tanh")
 
 
@@ -29,8 +29,8 @@ ACTIVATIONS: dict[Activation, Callable[[Tensor], Tensor]] = {
     Activation.TANH: torch.tanh,
     Activation.QUICK_GELU: quick_gelu,
 }
-KINDS = {function: kind for kind, function in ACTIVATIONS.items()}
-"""Which activation a function is."""
+ACTIVATION_OF = {function: activation for activation, function in ACTIVATIONS.items()}
+"""The activation that each function computes: the inverse of `ACTIVATIONS`."""
 
 
 class Dense(nn.Module):
@@ -44,12 +44,12 @@ class Dense(nn.Module):
         self.dropout = nn.Dropout(design.dropout)
 
     def forward(self, x: Float[Tensor, "*any model"]) -> Float[Tensor, "*any model"]:
-        """Each vector transformed."""
+        """Transform each vector."""
         return self.down(self.dropout(self.activation(self.up(x))))
 
 
 class Gated(nn.Module):
-    """down(activation(gate(x)) · up(x))."""
+    """down(activation(gate(x)) · up(x)): a gated linear unit (Shazeer 2020)."""
 
     def __init__(self, design: config.Gated, model_dim: int) -> None:
         super().__init__()
@@ -60,12 +60,12 @@ class Gated(nn.Module):
         self.dropout = nn.Dropout(design.dropout)
 
     def forward(self, x: Float[Tensor, "*any model"]) -> Float[Tensor, "*any model"]:
-        """Each vector transformed."""
+        """Transform each vector."""
         return self.down(self.dropout(self.activation(self.gate(x)) * self.up(x)))
 
 
 def build(design: config.Dense | config.Gated, model_dim: int) -> Dense | Gated:
-    """The feed-forward layer that a config names."""
+    """Build the feed-forward layer of a config."""
     match design:
         case config.Dense():
             return Dense(design, model_dim)

@@ -1,4 +1,4 @@
-"""What the vectors are used for: the last layers of a network, after its stack."""
+"""Heads: the layers after the stack, which compute logits from hidden states."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from torch import nn
 
 from regard.transformer import config
 from regard.transformer.adaptive import AdaptiveLanguageModel, AdaptiveTokens
-from regard.transformer.batch_layout import Rows
+from regard.transformer.batch_layout import BatchLayout
 from regard.transformer.config import OutputBias, Pooling, Weights
 from regard.transformer.embedding import Tokens
-from regard.transformer.head_base import EachToken, Scores, Transform, Vectors
+from regard.transformer.head_base import HeadOutput, HiddenStates, PerTokenHead, Transform
 from regard.transformer.patches import Patches
 from regard.transformer.pooling import Classification, Features, PatchClassification, Pooler
 from regard.transformer.span_search import AnswerSearch
 
 
-class LanguageModel(EachToken):
-    """Scores every token of the vocabulary at every position."""
+class LanguageModel(PerTokenHead):
+    """Language-modelling head: logits of all tokens of the vocabulary at each position."""
 
     def __init__(self, design: config.LanguageModel, model_dim: int, tokens: Tokens) -> None:
         super().__init__()
@@ -27,58 +27,58 @@ class LanguageModel(EachToken):
         self.output = tokens if design.weights is Weights.TIED else Tokens(design.vocabulary, dim)
         self.bias = None
         if design.bias is not OutputBias.NONE:
-            learnt = design.bias is OutputBias.LEARNT
-            self.bias = nn.Parameter(torch.zeros(design.vocabulary), requires_grad=learnt)
+            trainable = design.bias is OutputBias.LEARNT
+            self.bias = nn.Parameter(torch.zeros(design.vocabulary), requires_grad=trainable)
 
-    def forward(self, x: Vectors, rows: Rows) -> Scores:
-        """The scores at each position."""
-        del rows
+    def forward(self, x: HiddenStates, layout: BatchLayout) -> HeadOutput:
+        """Return the logits at each position."""
+        del layout
         if self.transform is not None:
             x = self.transform(x)
         if self.scale != 1:
             x = x * self.scale
-        return Scores(words=nn.functional.linear(x, self.output.weight, self.bias))
+        return HeadOutput(token_logits=nn.functional.linear(x, self.output.weight, self.bias))
 
 
-class TokenScores(EachToken):
-    """One layer over each position: the labels of a tag, the start and the end of an answer, the pixels of a patch."""
+class TokenScores(PerTokenHead):
+    """A linear layer at each position: labels of tags, start and end of an answer, pixels of a patch."""
 
     def __init__(self, design: config.TokenScores, model_dim: int) -> None:
         super().__init__()
         self.dropout = nn.Dropout(design.dropout)
         self.output = nn.Linear(model_dim, design.labels, design.bias)
 
-    def forward(self, x: Vectors, rows: Rows) -> Scores:
-        """The scores at each position."""
-        del rows
-        return Scores(words=self.output(self.dropout(x)))
+    def forward(self, x: HiddenStates, layout: BatchLayout) -> HeadOutput:
+        """Return the logits at each position."""
+        del layout
+        return HeadOutput(token_logits=self.output(self.dropout(x)))
 
 
-class ReplacedTokens(EachToken):
-    """Scores at every position whether the token was replaced."""
+class ReplacedTokens(PerTokenHead):
+    """Replaced-token detection (ELECTRA): one logit at each position."""
 
     def __init__(self, design: config.ReplacedTokens, model_dim: int) -> None:
         super().__init__()
         self.transform = Transform(design.transform, model_dim, model_dim)
         self.output = nn.Linear(model_dim, 1)
 
-    def forward(self, x: Vectors, rows: Rows) -> Scores:
-        """The score at each position."""
-        del rows
-        return Scores(words=self.output(self.transform(x)))
+    def forward(self, x: HiddenStates, layout: BatchLayout) -> HeadOutput:
+        """Return the logit at each position."""
+        del layout
+        return HeadOutput(token_logits=self.output(self.transform(x)))
 
 
 class TwoHeads(nn.Module):
-    """A head over the tokens and one over the whole row."""
+    """A language-modelling head and a sequence classification head."""
 
     def __init__(self, design: config.TwoHeads, model_dim: int, tokens: Tokens) -> None:
         super().__init__()
         self.words = LanguageModel(design.words, model_dim, tokens)
         self.sentence = Classification(design.sentence, model_dim)
 
-    def forward(self, x: Vectors, rows: Rows) -> Scores:
-        """The scores of both."""
-        return Scores(self.words(x, rows).words, self.sentence(x, rows).sentence)
+    def forward(self, x: HiddenStates, layout: BatchLayout) -> HeadOutput:
+        """Return the logits of both heads."""
+        return HeadOutput(self.words(x, layout).token_logits, self.sentence(x, layout).sequence_logits)
 
 
 AnyHead = (
@@ -96,40 +96,40 @@ AnyHead = (
 
 
 def build(design: config.Head, model_dim: int, tokens: Tokens | AdaptiveTokens | Patches) -> AnyHead:
-    """The head that a config names."""
-    built: AnyHead
+    """Build the head of a config."""
+    module: AnyHead
     match design:
         case config.LanguageModel():
-            built = LanguageModel(design, model_dim, _table(tokens))
+            module = LanguageModel(design, model_dim, _token_table(tokens))
         case config.AdaptiveLanguageModel():
             if not isinstance(tokens, AdaptiveTokens):
-                raise ValueError("an adaptive head needs adaptive tables")
-            built = AdaptiveLanguageModel(design, model_dim, tokens)
+                raise ValueError("AdaptiveLanguageModel needs an AdaptiveTokens embedding")
+            module = AdaptiveLanguageModel(design, model_dim, tokens)
         case config.Classification():
-            built = Classification(design, model_dim)
+            module = Classification(design, model_dim)
         case config.Pooler():
-            built = Pooler(design, model_dim)
+            module = Pooler(design, model_dim)
         case config.Features(pooling=pooling):
             if not isinstance(pooling, Pooling):
-                _table(tokens)
-            built = Features(design, model_dim)
+                _token_table(tokens)
+            module = Features(design, model_dim)
         case config.PatchClassification():
-            built = PatchClassification(design, model_dim)
+            module = PatchClassification(design, model_dim)
         case config.TokenScores():
-            built = TokenScores(design, model_dim)
+            module = TokenScores(design, model_dim)
         case config.ReplacedTokens():
-            built = ReplacedTokens(design, model_dim)
+            module = ReplacedTokens(design, model_dim)
         case config.AnswerSearch():
-            built = AnswerSearch(design, model_dim)
+            module = AnswerSearch(design, model_dim)
         case config.TwoHeads():
-            built = TwoHeads(design, model_dim, _table(tokens))
-    return built
+            module = TwoHeads(design, model_dim, _token_table(tokens))
+    return module
 
 
-def _table(tokens: Tokens | AdaptiveTokens | Patches) -> Tokens:
-    """The token table, for heads that have to do with words."""
+def _token_table(tokens: Tokens | AdaptiveTokens | Patches) -> Tokens:
+    """Return the token embedding, for heads that need one; raise ValueError if the network has none."""
     if isinstance(tokens, Patches):
-        raise ValueError("this network reads images, and the head is for words: choose another head")
+        raise ValueError("this head needs token embeddings, but the network embeds image patches: choose another head")
     if isinstance(tokens, AdaptiveTokens):
-        raise ValueError("adaptive tables need an AdaptiveLanguageModel")
+        raise ValueError("an AdaptiveTokens embedding needs the head AdaptiveLanguageModel")
     return tokens

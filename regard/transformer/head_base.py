@@ -1,4 +1,4 @@
-"""What every head is made of: its scores, the layer before its last one, and what it has to know."""
+"""Base classes of heads, their output, and the transform before the output layer."""
 
 from __future__ import annotations
 
@@ -11,27 +11,27 @@ from torch import Tensor, nn
 from regard.transformer import config, normalization
 from regard.transformer.feedforward import ACTIVATIONS
 
-Vectors = Float[Tensor, "tokens model"]
+HiddenStates = Float[Tensor, "tokens model"]
 
 
 @dataclass(frozen=True)
-class Scores:
-    """What a head says: of each token, of each row, or both."""
+class HeadOutput:
+    """Output of a head: token-level logits, sequence-level logits, or both."""
 
-    words: Float[Tensor, "tokens labels"] | None = None
-    sentence: Float[Tensor, "batch sentence_labels"] | None = None
+    token_logits: Float[Tensor, "tokens labels"] | None = None
+    sequence_logits: Float[Tensor, "batch sentence_labels"] | None = None
 
 
-class Scored(Enum):
-    """Which tokens a head is asked about."""
+class LogitsAt(Enum):
+    """The tokens for which logits are computed."""
 
     ALL = auto()
     LAST = auto()
-    """The last of each row: all that is needed to write the next, and to score a vocabulary is dear."""
+    """Only the last of each sequence: enough to generate the next token, and the output projection is expensive."""
 
 
 class Transform(nn.Module):
-    """A layer, an activation, and perhaps a norm."""
+    """A linear layer, an activation, and optionally a norm."""
 
     def __init__(self, design: config.Transform, dim: int, output_dim: int) -> None:
         super().__init__()
@@ -40,14 +40,14 @@ class Transform(nn.Module):
         self.norm = normalization.build(design.norm, output_dim) if design.norm else None
 
     def forward(self, x: Float[Tensor, "*any dim"]) -> Float[Tensor, "*any output"]:
-        """Each vector transformed."""
+        """Transform each vector."""
         x = self.activation(self.dense(x))
         return x if self.norm is None else self.norm(x)
 
 
-class EachToken(nn.Module):
-    """A head that scores each token by its own vector: what stands beside it changes nothing."""
+class PerTokenHead(nn.Module):
+    """A head whose logits for a token depend only on the hidden state of that token."""
 
 
-class LooksForTokens(nn.Module):
-    """A head that is called with the tokens too, because it looks for one of them."""
+class HeadWithTokens(nn.Module):
+    """A head that also needs the token ids, because it pools at a particular token."""

@@ -1,10 +1,10 @@
-"""How untrained parameters start: one function for each published scheme.
+"""Parameter initialisation by the published schemes.
 
-Norms start at one and biases at zero in all of them; the schemes differ in the matrices.
+In all of them the weights of norms are initialised to one and biases to zero. The schemes differ in the matrices.
 """
 
 import math
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 
 import torch
 from torch import Tensor, nn
@@ -15,11 +15,9 @@ from regard.transformer.embedding import Tokens
 from regard.transformer.normalization import LayerNorm, RMSNorm
 from regard.transformer.position import Learned, RelativeBuckets
 
-Draw = Callable[[Tensor, torch.Generator], None]
-
 
 def initialize(network: nn.Module, design: config.Network, seed: int, only: Collection[str] | None = None) -> None:
-    """Give the parameters of a network (or `only` these) their first values, the same for the same seed."""
+    """Initialise the parameters of a network (or `only` these); the same seed gives the same values."""
     generator = torch.Generator().manual_seed(seed)
     if isinstance(design, config.DualEncoder):
         towers: dict[str, config.SingleNetwork] = {"text.": design.text, "vision.": design.vision}
@@ -28,10 +26,16 @@ def initialize(network: nn.Module, design: config.Network, seed: int, only: Coll
     else:
         towers = {"": design}
     for prefix, tower in towers.items():
-        _draw(network, tower, generator, [row for row in _once(network) if row[0].startswith(prefix)], only)
+        _initialize_network(
+            network,
+            tower,
+            generator,
+            [entry for entry in _parameters_with_owners(network) if entry[0].startswith(prefix)],
+            only,
+        )
 
 
-def _draw(
+def _initialize_network(
     network: nn.Module,
     design: config.SingleNetwork,
     generator: torch.Generator,
@@ -43,15 +47,16 @@ def _draw(
         for name, parameter, owner in parameters:
             if only is not None and name not in only:
                 continue
-            deviation = _plain(owner, name)
-            if deviation is not None:
-                parameter.fill_(deviation)
+            constant = _constant_value(owner, name)
+            if constant is not None:
+                parameter.fill_(constant)
                 continue
             match scheme:
-                case config.Normal(deviation=deviation):
-                    _normal(parameter, deviation, generator)
-                case config.ScaledNormal(deviation=deviation):
-                    _normal(parameter, deviation / (math.sqrt(2 * _layers(design)) if _adds(name) else 1), generator)
+                case config.Normal(deviation=std):
+                    _normal(parameter, std, generator)
+                case config.ScaledNormal(deviation=std):
+                    divisor = math.sqrt(2 * _layers(design)) if _writes_residual(name) else 1
+                    _normal(parameter, std / divisor, generator)
                 case config.FanIn(factor=factor):
                     _normal(parameter, factor * _fan_in(network, name, parameter, design), generator)
                 case config.Glorot():
@@ -60,20 +65,20 @@ def _draw(
                     _normal(parameter, factor * _by_width(name, owner, design, scheme.deviation), generator)
 
 
-def _once(network: nn.Module) -> list[tuple[str, nn.Parameter, nn.Module]]:
-    """Every parameter with its name and the module it belongs to; a tied one only once."""
+def _parameters_with_owners(network: nn.Module) -> list[tuple[str, nn.Parameter, nn.Module]]:
+    """Return the name, the parameter and its module for every parameter; tied parameters only once."""
     return [(name, value, network.get_submodule(name.rpartition(".")[0])) for name, value in network.named_parameters()]
 
 
-def _plain(owner: nn.Module, name: str) -> float | None:
-    """One for the weights of norms, zero for biases; None for what is drawn at random."""
+def _constant_value(owner: nn.Module, name: str) -> float | None:
+    """Return 1 for the weights of norms, 0 for biases, None for parameters that are initialised at random."""
     if isinstance(owner, LayerNorm | RMSNorm) and name.endswith("weight"):
         return 1.0
     return 0.0 if name.endswith("bias") else None
 
 
-def _adds(name: str) -> bool:
-    """Whether what this matrix gives is added to the residual stream."""
+def _writes_residual(name: str) -> bool:
+    """Whether the output of this matrix is added to the residual stream."""
     return name.endswith(("attention.output.weight", "feedforward.down.weight"))
 
 
@@ -81,13 +86,13 @@ def _layers(design: config.SingleNetwork) -> int:
     return (design.encoder if isinstance(design, config.EncoderOnly | config.TwoStream) else design.decoder).layers
 
 
-def _normal(parameter: Tensor, deviation: float, generator: torch.Generator) -> None:
-    # Drawn on the CPU in float32, so that device and dtype do not change the numbers.
-    parameter.copy_(torch.empty(parameter.shape).normal_(0, deviation, generator=generator))
+def _normal(parameter: Tensor, std: float, generator: torch.Generator) -> None:
+    # Sampled on the CPU in float32, so that the values do not depend on device and dtype.
+    parameter.copy_(torch.empty(parameter.shape).normal_(0, std, generator=generator))
 
 
 def _glorot(parameter: Tensor, owner: nn.Module, generator: torch.Generator) -> None:
-    """Matrices uniform in ±√(6/(in + out)); tables normal with deviation 1/√dim, as tensor2tensor had them."""
+    """Initialise matrices uniformly in ±√(6/(in + out)), and embeddings with std 1/√dim, as in tensor2tensor."""
     if isinstance(owner, Tokens | Learned | RelativeBuckets):
         _normal(parameter, parameter.shape[1] ** -0.5, generator)
         return
@@ -96,7 +101,7 @@ def _glorot(parameter: Tensor, owner: nn.Module, generator: torch.Generator) -> 
 
 
 def _fan_in(network: nn.Module, name: str, parameter: Tensor, design: config.SingleNetwork) -> float:
-    """T5's deviations: those of Mesh TensorFlow, with the scale of the scores folded into the query."""
+    """Return the standard deviation in T5: as in Mesh TensorFlow, with the attention scale folded into the query."""
     module = network.get_submodule(name.rpartition(".")[0])
     if isinstance(module, Tokens):
         return 1.0
@@ -109,10 +114,10 @@ def _fan_in(network: nn.Module, name: str, parameter: Tensor, design: config.Sin
     return float(parameter.shape[-1] ** -0.5)
 
 
-def _by_width(name: str, owner: nn.Module, design: config.SingleNetwork, deviation: float) -> float:
-    """CLIP's deviations, as transformers has them."""
+def _by_width(name: str, owner: nn.Module, design: config.SingleNetwork, std: float) -> float:
+    """Return the standard deviation in CLIP, as in the transformers library."""
     if isinstance(owner, Tokens | Learned) or name.endswith("embedding.tokens.project.weight"):
-        return deviation
+        return std
     width = float(design.model_dim**-0.5)
     if name.endswith("feedforward.up.weight"):
         return float(width * 2**-0.5)

@@ -1,7 +1,7 @@
-"""Who may attend to whom.
+"""Attention masks: which keys a query may attend to.
 
-A mask is a value: `Causal() & Window(size=128)`, `Causal() | Prefix(lengths)`. It knows nothing of attention; it
-answers one question: may the query at this position see the key at that position?
+A mask is a value: `Causal() & Window(size=128)`, `Causal() | Prefix(lengths)`. It is independent of the attention that
+uses it, and defines for each query position and key position whether the query may attend to the key.
 
                 key 0 1 2 3        0 1 2 3        0 1 2 3          0 1 2 3
     Causal  query 0 x . . .      0 x x . .      0 x x . .        0 x . . .
@@ -11,8 +11,8 @@ answers one question: may the query at this position see the key at that positio
                                  Causal |       Window(1)        Causal &
                                  Prefix([2])                     Documents([[0,0,1,1]])
 
-Positions count the real tokens of a row from 0. `Padding` is the one mask that is never computed: the network takes
-the tokens it marks out before the first layer, on whichever side they stand (`rows.py`).
+Positions count the real tokens of a sequence from 0. `Padding` is not evaluated in attention: the network removes
+padding, on either side, before the first layer (`packing.py`).
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ KeyPositions = Int[Tensor, "#rows key"]
 
 @dataclass(frozen=True)
 class Triangle:
-    """The commonest dense mask, not written out: queries and keys are the same tokens, each sees up to itself."""
+    """The full causal mask, not materialised: queries and keys are the same tokens (`is_causal` of torch)."""
 
 
-Visible = Bool[Tensor, "#rows #heads #query #key"] | Triangle | None
-"""What a mask becomes for one batch: a tensor, the triangle, or None where everything is seen."""
+AttentionMask = Bool[Tensor, "#rows #heads #query #key"] | Triangle | None
+"""A mask evaluated for one batch: a tensor, the triangle, or None where every query attends to every key."""
 
 
 class Mask:
-    """Base of all masks: combines with & and |."""
+    """Base class of all masks; masks combine with & and |."""
 
-    def visible(self, rows: slice, query: QueryPositions, key: KeyPositions) -> Visible:
-        """What is seen when the queries at these positions look at the keys at those, in these rows of the batch."""
+    def attention_mask(self, rows: slice, query: QueryPositions, key: KeyPositions) -> AttentionMask:
+        """Evaluate the mask for queries and keys at these positions, in these rows of the batch."""
         if query is key and self._triangular():
             return Triangle()
         return self.dense(rows, query[:, None, :, None], key[:, None, None, :])
@@ -48,16 +48,16 @@ class Mask:
     def dense(
         self, rows: slice, query: Int[Tensor, "#rows 1 query 1"], key: Int[Tensor, "#rows 1 1 key"]
     ) -> Bool[Tensor, "#rows #heads #query #key"] | None:
-        """The definition: True where the query may see the key; None where it always may."""
+        """Compute the mask by its definition: True where the query may attend to the key; None if it always may."""
         raise NotImplementedError
 
     def compact(self, order: Int[Tensor, "batch length"]) -> Mask:
-        """The same mask after the tokens of each row were put in this order (padding taken out)."""
+        """Return the same mask for tokens permuted by `order` in each row (real tokens first, padding last)."""
         del order
         return self
 
     def check(self, batch: int, length: int) -> None:
-        """Stop if the mask has a table that is too small for the batch."""
+        """Raise ValueError if a tensor of the mask is too small for the batch."""
 
     def _triangular(self) -> bool:
         return False
@@ -73,9 +73,9 @@ class Mask:
 
 @dataclass(frozen=True)
 class Everything(Mask):
-    """Every query sees every key: an encoder."""
+    """Every query attends to every key: an encoder."""
 
-    def visible(self, rows: slice, query: QueryPositions, key: KeyPositions) -> None:
+    def attention_mask(self, rows: slice, query: QueryPositions, key: KeyPositions) -> None:
         del rows, query, key
 
     def dense(self, rows: slice, query: Tensor, key: Tensor) -> None:
@@ -84,7 +84,7 @@ class Everything(Mask):
 
 @dataclass(frozen=True)
 class Causal(Mask):
-    """A query sees the keys up to its own position: a decoder."""
+    """A query attends to the keys up to its own position: a decoder."""
 
     def dense(self, rows: slice, query: Tensor, key: Tensor) -> Tensor:
         del rows
@@ -95,8 +95,8 @@ class Causal(Mask):
 
 
 @dataclass(frozen=True)
-class Itself(Mask):
-    """A query sees the key at its own position."""
+class Diagonal(Mask):
+    """A query attends only to the key at its own position."""
 
     def dense(self, rows: slice, query: Tensor, key: Tensor) -> Tensor:
         del rows
@@ -105,7 +105,7 @@ class Itself(Mask):
 
 @dataclass(frozen=True)
 class Window(Mask):
-    """A query sees the keys at most `size` positions away, on both sides."""
+    """A query attends to the keys at most `size` positions away, on both sides."""
 
     size: int
 
@@ -116,7 +116,7 @@ class Window(Mask):
 
 @dataclass(frozen=True)
 class Band(Mask):
-    """A query sees itself and the `width` - 1 keys before it: the locally banded layers of sparse Transformers."""
+    """A query attends to itself and the `width` - 1 keys before it: locally banded layers of sparse Transformers."""
 
     width: int
 
@@ -127,7 +127,7 @@ class Band(Mask):
 
 @dataclass(frozen=True, eq=False)
 class Padding(Mask):
-    """A query sees the keys that are real tokens: `real` is False where a short row is filled up, on either side."""
+    """A query attends to real tokens: `real` is False at padding, on either side."""
 
     real: Bool[Tensor, "batch length"]
 
@@ -139,7 +139,7 @@ class Padding(Mask):
 
 @dataclass(frozen=True, eq=False)
 class Prefix(Mask):
-    """Every query sees the first `lengths[row]` keys of its row: a prefix language model is `Causal() | Prefix(…)`."""
+    """Every query attends to the first `lengths[row]` keys of its row: a prefix LM is `Causal() | Prefix(…)`."""
 
     lengths: Int[Tensor, " batch"]
 
@@ -150,10 +150,9 @@ class Prefix(Mask):
 
 @dataclass(frozen=True, eq=False)
 class Documents(Mask):
-    """A query sees the keys of its own document: `ids` numbers the document of each token.
+    """A query attends to the keys of its own document: `ids` numbers the document of each token.
 
-    The definition. The quick way to keep documents apart is to give each a row of its own, side by side without
-    padding (`Rows`).
+    It is faster to pass each document as a separate sequence of a packed batch (`BatchLayout`), which needs no mask.
     """
 
     ids: Int[Tensor, "batch length"]
@@ -161,41 +160,41 @@ class Documents(Mask):
     def dense(self, rows: slice, query: Tensor, key: Tensor) -> Tensor:
         ids = self.ids[rows]
         count, last = ids.shape[0], ids.shape[1] - 1
-        # Keys beyond the table are unfilled places of a cache: no query has such a position, so Causal hides them.
-        of_query = ids.gather(1, query.flatten(1).clamp(max=last).expand(count, -1))
-        of_key = ids.gather(1, key.flatten(1).clamp(max=last).expand(count, -1))
-        return of_query[:, None, :, None] == of_key[:, None, None, :]
+        # Keys beyond `ids` are unfilled slots of a cache: no query has such a position, so Causal masks them.
+        query_documents = ids.gather(1, query.flatten(1).clamp(max=last).expand(count, -1))
+        key_documents = ids.gather(1, key.flatten(1).clamp(max=last).expand(count, -1))
+        return query_documents[:, None, :, None] == key_documents[:, None, None, :]
 
     def compact(self, order: Tensor) -> Documents:
         return Documents(self.ids.gather(1, order))
 
     def check(self, batch: int, length: int) -> None:
-        _check_table(self.ids.shape, batch, length)
+        _check_shape(self.ids.shape, batch, length)
 
 
 @dataclass(frozen=True, eq=False)
 class Explicit(Mask):
-    """Any mask at all, written out: True where the query (second axis) may see the key (third)."""
+    """An arbitrary mask as a tensor: True where the query (second axis) may attend to the key (third axis)."""
 
-    seen: Bool[Tensor, "batch length length"]
+    allowed: Bool[Tensor, "batch length length"]
 
     def dense(self, rows: slice, query: Tensor, key: Tensor) -> Tensor:
-        seen = self.seen[rows]
-        row = torch.arange(seen.shape[0], device=seen.device)[:, None, None, None]
-        last = seen.shape[1] - 1
-        return seen[row, query.clamp(max=last), key.clamp(max=last)]
+        allowed = self.allowed[rows]
+        row = torch.arange(allowed.shape[0], device=allowed.device)[:, None, None, None]
+        last = allowed.shape[1] - 1
+        return allowed[row, query.clamp(max=last), key.clamp(max=last)]
 
     def check(self, batch: int, length: int) -> None:
-        _check_table(self.seen.shape, batch, length)
+        _check_shape(self.allowed.shape, batch, length)
 
     def compact(self, order: Tensor) -> Explicit:
         row = torch.arange(len(order), device=order.device)[:, None, None]
-        return Explicit(self.seen[row, order[:, :, None], order[:, None, :]])
+        return Explicit(self.allowed[row, order[:, :, None], order[:, None, :]])
 
 
 @dataclass(frozen=True, eq=False)
 class And(Mask):
-    """Seen by both."""
+    """A query attends to the keys that both masks allow."""
 
     left: Mask
     right: Mask
@@ -216,7 +215,7 @@ class And(Mask):
 
 @dataclass(frozen=True, eq=False)
 class Or(Mask):
-    """Seen by either."""
+    """A query attends to the keys that at least one of the masks allows."""
 
     left: Mask
     right: Mask
@@ -233,24 +232,24 @@ class Or(Mask):
         self.right.check(batch, length)
 
 
-def _check_table(shape: torch.Size, batch: int, length: int) -> None:
+def _check_shape(shape: torch.Size, batch: int, length: int) -> None:
     if shape[0] != batch or shape[1] < length:
         raise ValueError(
-            f"the mask has a table for {shape[0]} rows of {shape[1]} tokens, the batch has {batch} of up to {length}"
+            f"the mask covers {shape[0]} sequences of {shape[1]} tokens, but the batch has {batch} of up to {length}"
         )
 
 
-def take_out_padding(mask: Mask) -> tuple[Bool[Tensor, "batch length"] | None, Mask]:
-    """Split a mask into which tokens are real (None: all of them) and who may see whom among those."""
+def split_padding(mask: Mask) -> tuple[Bool[Tensor, "batch length"] | None, Mask]:
+    """Split a mask into the padding mask (True at real tokens, None if all are) and the remaining mask."""
     if isinstance(mask, Padding):
         return mask.real, Everything()
     if not isinstance(mask, And | Or):
         return None, mask
-    (one, left), (other, right) = take_out_padding(mask.left), take_out_padding(mask.right)
-    if one is None and other is None:
+    (left_real, left), (right_real, right) = split_padding(mask.left), split_padding(mask.right)
+    if left_real is None and right_real is None:
         return None, mask
     if isinstance(mask, Or):
-        raise ValueError("Padding combines with other masks by &, not by |: a token that is not real is never seen")
-    if one is None or other is None:
-        return (other if one is None else one), left & right
-    return one & other, left & right
+        raise ValueError("combine Padding with & only, not |: padding is never attended to")
+    if left_real is None or right_real is None:
+        return (right_real if left_real is None else left_real), left & right
+    return left_real & right_real, left & right

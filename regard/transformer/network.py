@@ -1,7 +1,7 @@
-"""Whole networks: what the parts of this folder make when they are put together.
+"""Complete networks: encoder-only, decoder-only and encoder-decoder.
 
-A padded batch goes in as a rectangle with a mask, or packed with its `Rows`. At the door padding is taken out, and at
-the exit the results are put back where their tokens stood, so nothing between ever sees it.
+The input is a padded batch with a mask, or a packed batch with its `BatchLayout`. Padding is removed before the first
+layer and restored in the output, so no layer computes it.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from regard.transformer import config, head
-from regard.transformer.attention import Source
-from regard.transformer.batch_layout import Rows
+from regard.transformer.attention import EncoderOutput
+from regard.transformer.batch_layout import BatchLayout
 from regard.transformer.cache import Cache, Memory
 from regard.transformer.embedding import Embedding
-from regard.transformer.head_base import EachToken, LooksForTokens, Scored, Scores
+from regard.transformer.head_base import HeadOutput, HeadWithTokens, LogitsAt, PerTokenHead
 from regard.transformer.initialization import initialize
-from regard.transformer.packing import AnyMask, Entered, TargetIds, TargetMask, TokenIds, enter, enter_images
+from regard.transformer.packing import AnyMask, PackedBatch, TargetIds, TargetMask, TokenIds, pack, pack_images
 from regard.transformer.patches import Images, MaskedImages, Patches
 from regard.transformer.position import Learned
 from regard.transformer.stack import Stack
@@ -32,40 +32,40 @@ if TYPE_CHECKING:
 
     AnyNetwork = Union["EncoderOnly", "DecoderOnly", "EncoderDecoder", TwoStream, DualEncoder]  # noqa: UP007 - quotes
 
-PART = 128
-"""Tokens that are scored at a time where padding has to be put back: enough to keep a matrix product busy."""
+LOGITS_CHUNK = 128
+"""Number of tokens whose logits are computed at a time if padding has to be restored: enough for an efficient GEMM."""
 
 
 @dataclass(frozen=True)
 class Output:
-    """What a network returns. Padded input gives padded output (zeros where no token stood), packed gives packed."""
+    """Output of a network. Padded input gives padded output (zeros at padding), packed input gives packed output."""
 
     hidden: Float[Tensor, "*tokens model"]
-    """The vectors after the last block."""
+    """Hidden states after the last block."""
     logits: Float[Tensor, "*scored labels"] | None = None
-    """The head's scores: of each token; of each row, where only its last token or the row as a whole is scored."""
-    sentence: Float[Tensor, "batch sentence_labels"] | None = None
-    """The scores of each row, where the head scores both."""
+    """Logits of the head: per token; per sequence with `LogitsAt.LAST` or a sequence-level head."""
+    sequence_logits: Float[Tensor, "batch sentence_labels"] | None = None
+    """Sequence-level logits of a head that has both."""
     cache: Cache | Memory | None = None
-    """The cache that was given, now longer."""
-    source: Source | None = None
-    """What the decoder attended to: pass it again and the encoder need not run again."""
+    """The cache that was passed in, extended by the new tokens."""
+    source: EncoderOutput | None = None
+    """The encoder output. Pass it as `source` in the next step, and the encoder does not run again."""
 
 
-AnySelf = TypeVar("AnySelf", bound="Network")
+NetworkT = TypeVar("NetworkT", bound="Network")
 
 
 class Network(nn.Module):
-    """What all networks have: a config, a head, and the switch for gradient checkpointing."""
+    """Base class of all networks: config, head, and the switch for gradient checkpointing."""
 
     config: config.Network
     head: nn.Module | None
 
-    def train(self: AnySelf, mode: bool = True) -> AnySelf:
-        """Switch to training. Weights that are transposed views of a file become memory of their own.
+    def train(self: NetworkT, mode: bool = True) -> NetworkT:
+        """Switch to training mode. Weights that are transposed views of a memory-mapped file are copied.
 
-        Optimisers are quicker on what lies in order; and if one weight has to be copied, all are, so that the file can
-        be let go.
+        Optimisers are faster on contiguous weights. If one weight has to be copied, all are, so that the file can be
+        closed.
         """
         weights = list(self.parameters()) if mode else []
         if not all(weight.is_contiguous() for weight in weights):
@@ -73,50 +73,50 @@ class Network(nn.Module):
                 weight.data = weight.data.clone(memory_format=torch.contiguous_format)
         return super().train(mode)
 
-    def headless(self: AnySelf) -> AnySelf:
-        """The same network, all parts shared, without its head: for whoever does the head's work in another way."""
+    def without_head(self: NetworkT) -> NetworkT:
+        """Return the same network without its head, all modules shared: for a caller that replaces the head."""
         body = copy.copy(self)
         body._modules = {**self._modules, "head": None}
         return body
 
-    def recompute(self, on: bool = True) -> None:
-        """Gradient checkpointing: train with less memory, at the price of computing each block twice."""
+    def set_gradient_checkpointing(self, enabled: bool = True) -> None:
+        """Switch gradient checkpointing: less memory in training, but the forward pass of each block runs twice."""
         for stack in self.modules():
             if isinstance(stack, Stack):
-                stack.recompute = on
+                stack.gradient_checkpointing = enabled
 
-    def score(self, hidden: Float[Tensor, "tokens model"], entered: Entered) -> Scores:
-        """What the head says of the vectors of a batch."""
-        if isinstance(self.head, LooksForTokens):
-            return self.head(hidden, entered.rows, entered.tokens)
-        return Scores() if self.head is None else self.head(hidden, entered.rows)
+    def apply_head(self, hidden: Float[Tensor, "tokens model"], packed: PackedBatch) -> HeadOutput:
+        """Apply the head to the hidden states of a batch."""
+        if isinstance(self.head, HeadWithTokens):
+            return self.head(hidden, packed.layout, packed.tokens)
+        return HeadOutput() if self.head is None else self.head(hidden, packed.layout)
 
     def _output(
         self,
         hidden: Tensor,
-        entered: Entered,
+        packed: PackedBatch,
         cache: Cache | Memory | None = None,
-        source: Source | None = None,
-        scored: Scored = Scored.ALL,
+        source: EncoderOutput | None = None,
+        logits_at: LogitsAt = LogitsAt.ALL,
     ) -> Output:
-        left = entered.leave(hidden)
-        assert left is not None
-        if scored is Scored.LAST:
-            if len(hidden) > entered.rows.batch:
-                alone = Rows.of((1,) * entered.rows.batch, entered.rows.device)
-                hidden, entered = hidden[entered.rows.last], replace(entered, rows=alone)
-            return Output(left, self.score(hidden, entered).words, None, cache, source)
-        if isinstance(self.head, EachToken) and entered.places is not None and not torch.is_grad_enabled():
-            parts = (self.head(part, entered.rows).words for part in torch.split(hidden, PART))
-            return Output(left, entered.leave_in_parts(parts), None, cache, source)
-        scores = self.score(hidden, entered)
-        if scores.words is None:
-            return Output(left, scores.sentence, None, cache, source)
-        return Output(left, entered.leave(scores.words), scores.sentence, cache, source)
+        hidden_out = packed.unpack(hidden)
+        assert hidden_out is not None
+        if logits_at is LogitsAt.LAST:
+            if len(hidden) > packed.layout.batch_size:
+                last_token_layout = BatchLayout.of((1,) * packed.layout.batch_size, packed.layout.device)
+                hidden, packed = hidden[packed.layout.last_indices], replace(packed, layout=last_token_layout)
+            return Output(hidden_out, self.apply_head(hidden, packed).token_logits, None, cache, source)
+        if isinstance(self.head, PerTokenHead) and packed.indices is not None and not torch.is_grad_enabled():
+            chunks = (self.head(chunk, packed.layout).token_logits for chunk in torch.split(hidden, LOGITS_CHUNK))
+            return Output(hidden_out, packed.unpack_chunks(chunks), None, cache, source)
+        logits = self.apply_head(hidden, packed)
+        if logits.token_logits is None:
+            return Output(hidden_out, logits.sequence_logits, None, cache, source)
+        return Output(hidden_out, packed.unpack(logits.token_logits), logits.sequence_logits, cache, source)
 
 
 class EncoderOnly(Network):
-    """Embedding, encoder, head: BERT, the vision Transformer."""
+    """Embedding, encoder and head: BERT, ViT."""
 
     def __init__(self, design: config.EncoderOnly) -> None:
         super().__init__()
@@ -131,23 +131,23 @@ class EncoderOnly(Network):
         mask: AnyMask = None,
         *,
         segments: TokenIds | None = None,
-        rows: Rows | None = None,
+        layout: BatchLayout | None = None,
     ) -> Output:
-        """Read the tokens, or the images. `mask` is True at real tokens, or any mask of `mask.py`."""
+        """Encode tokens or images. `mask` is a tensor that is True at real tokens, or a mask of `mask.py`."""
         patches = self.embedding.tokens
         if isinstance(patches, Patches):
-            entered = enter_images(tokens, mask, rows, patches)
+            packed = pack_images(tokens, mask, layout, patches)
         elif isinstance(tokens, MaskedImages) or tokens.is_floating_point():
-            raise ValueError("this network reads token ids, not images")
+            raise ValueError("this network expects token ids, found images")
         else:
-            entered = enter(tokens, mask, rows)
-        _check_length(entered.rows, self.embedding)
-        x = self.embedding(entered.tokens, entered.rows, entered.pack(segments))
-        return self._output(self.encoder(x, entered.rows, entered.mask), entered)
+            packed = pack(tokens, mask, layout)
+        _check_length(packed.layout, self.embedding)
+        x = self.embedding(packed.tokens, packed.layout, packed.pack(segments))
+        return self._output(self.encoder(x, packed.layout, packed.mask), packed)
 
 
 class DecoderOnly(Network):
-    """Embedding, decoder, head: GPT-2, Llama."""
+    """Embedding, decoder and head: GPT-2, Llama."""
 
     def __init__(self, design: config.DecoderOnly) -> None:
         super().__init__()
@@ -158,7 +158,7 @@ class DecoderOnly(Network):
         self.head = head.build(design.head, design.model_dim, self.embedding.tokens) if design.head else None
 
     def new_cache(self) -> Cache | Memory:
-        """An empty cache: pass it to every step, and give each step only the tokens that are new."""
+        """Create an empty cache. Pass it to every decode step, together with the new tokens only."""
         return self.decoder.new_memory() or self.decoder.new_cache()
 
     def forward(
@@ -168,23 +168,25 @@ class DecoderOnly(Network):
         cache: Cache | Memory | None = None,
         *,
         segments: TokenIds | None = None,
-        rows: Rows | None = None,
-        source: Source | None = None,
-        scored: Scored = Scored.ALL,
+        layout: BatchLayout | None = None,
+        source: EncoderOutput | None = None,
+        logits_at: LogitsAt = LogitsAt.ALL,
     ) -> Output:
-        """Read the tokens, each seeing those before it; with a cache, also those of the steps before."""
+        """Decode the tokens, each attending to those before it; with a cache, also to those of earlier steps."""
         if not isinstance(cache, Cache):
-            batch = rows.batch if rows else len(tokens)
-            cache = self.decoder.begin(cache, batch, self.embedding.like(self.model_dim))
-        entered = enter(tokens, mask, rows, cache)
-        _check_length(entered.rows, self.embedding)
-        _check_rows(entered.rows, source)
-        x = self.embedding(entered.tokens, entered.rows, entered.pack(segments))
-        return self._output(self.decoder(x, entered.rows, entered.mask, source, cache), entered, cache, source, scored)
+            batch_size = layout.batch_size if layout else len(tokens)
+            cache = self.decoder.init_memory(cache, batch_size, self.embedding.example_hidden(self.model_dim))
+        packed = pack(tokens, mask, layout, cache)
+        _check_length(packed.layout, self.embedding)
+        _check_encoder_output(packed.layout, source)
+        x = self.embedding(packed.tokens, packed.layout, packed.pack(segments))
+        return self._output(
+            self.decoder(x, packed.layout, packed.mask, source, cache), packed, cache, source, logits_at
+        )
 
 
 class EncoderDecoder(Network):
-    """An encoder reads the source, a decoder writes the target: 2017, BART, T5, Marian."""
+    """An encoder for the source, a decoder for the target: Vaswani et al. 2017, BART, T5, Marian."""
 
     def __init__(self, design: config.EncoderDecoder) -> None:
         super().__init__()
@@ -196,57 +198,61 @@ class EncoderDecoder(Network):
         self.head = head.build(design.head, design.model_dim, self.target.tokens) if design.head else None
 
     def new_cache(self) -> Cache:
-        """An empty cache: pass it to every step, and give each step only the target tokens that are new."""
+        """Create an empty cache. Pass it to every decode step, together with the new target tokens only."""
         return self.decoder.new_cache()
 
-    def encode(self, tokens: TokenIds, mask: AnyMask = None, *, rows: Rows | None = None) -> Source:
-        """Read the source, once for all steps."""
-        entered = enter(tokens, mask, rows)
-        _check_length(entered.rows, self.source)
-        x = self.source(entered.tokens, entered.rows)
-        return Source(self.encoder(x, entered.rows, entered.mask), entered.rows)
+    def encode(self, tokens: TokenIds, mask: AnyMask = None, *, layout: BatchLayout | None = None) -> EncoderOutput:
+        """Encode the source, once for all decode steps."""
+        packed = pack(tokens, mask, layout)
+        _check_length(packed.layout, self.source)
+        x = self.source(packed.tokens, packed.layout)
+        return EncoderOutput(self.encoder(x, packed.layout, packed.mask), packed.layout)
 
     def forward(
         self,
-        source: TokenIds | Source,
+        source: TokenIds | EncoderOutput,
         target: TargetIds,
         mask: AnyMask = None,
         target_mask: TargetMask = None,
         cache: Cache | None = None,
         *,
-        rows: Rows | None = None,
-        target_rows: Rows | None = None,
-        scored: Scored = Scored.ALL,
+        layout: BatchLayout | None = None,
+        target_layout: BatchLayout | None = None,
+        logits_at: LogitsAt = LogitsAt.ALL,
     ) -> Output:
-        """Read the source (or what `encode` made of it) and the target so far."""
-        if not isinstance(source, Source):
-            source = self.encode(source, mask, rows=rows)
-        entered = enter(target, target_mask, target_rows, cache)
-        _check_rows(entered.rows, source)
-        _check_length(entered.rows, self.target)
-        x = self.target(entered.tokens, entered.rows)
-        return self._output(self.decoder(x, entered.rows, entered.mask, source, cache), entered, cache, source, scored)
-
-
-def _check_rows(rows: Rows, source: Source | None) -> None:
-    """Each row has its own of the source, or shares it with as many others as are said."""
-    if source is not None and rows.batch != source.rows.batch * source.copies:
-        raise ValueError(f"{source.rows.batch * source.copies} source rows but {rows.batch} target rows")
-
-
-def _check_length(rows: Rows, embedding: Embedding) -> None:
-    """Learned positions end somewhere; formulas do not."""
-    if isinstance(embedding.position, Learned) and rows.end > embedding.position.length:
-        learnt = embedding.position.length
-        raise ValueError(
-            f"a row of {rows.end} tokens is longer than the {learnt} positions that this network has learnt"
+        """Decode the target. `source` are the source tokens, or the output of `encode`."""
+        if not isinstance(source, EncoderOutput):
+            source = self.encode(source, mask, layout=layout)
+        packed = pack(target, target_mask, target_layout, cache)
+        _check_encoder_output(packed.layout, source)
+        _check_length(packed.layout, self.target)
+        x = self.target(packed.tokens, packed.layout)
+        return self._output(
+            self.decoder(x, packed.layout, packed.mask, source, cache), packed, cache, source, logits_at
         )
 
 
-def empty(design: config.Network) -> AnyNetwork:
-    """The network that a config describes, on the meta device: all its parts and shapes, and no memory."""
+def _check_encoder_output(layout: BatchLayout, source: EncoderOutput | None) -> None:
+    """Check that the batch has `source.copies` target sequences for each source."""
+    if source is not None and layout.batch_size != source.layout.batch_size * source.copies:
+        raise ValueError(
+            f"{source.layout.batch_size * source.copies} source sequences but {layout.batch_size} target sequences"
+        )
+
+
+def _check_length(layout: BatchLayout, embedding: Embedding) -> None:
+    """Check that learned positions cover the batch. Computed positions (sinusoidal, rotary) have no limit."""
+    if isinstance(embedding.position, Learned) and layout.end_position > embedding.position.length:
+        num_positions = embedding.position.length
+        raise ValueError(
+            f"a sequence of {layout.end_position} tokens exceeds the {num_positions} learned positions of this network"
+        )
+
+
+def build_on_meta(design: config.Network) -> AnyNetwork:
+    """Build the network of a config on the meta device: all modules and shapes, without allocating memory."""
     from regard.transformer.dual_encoder import DualEncoder
-    from regard.transformer.two_stream import TwoStream  # which builds on this file
+    from regard.transformer.two_stream import TwoStream  # imports this file
 
     with torch.device("meta"):
         match design:
@@ -265,7 +271,7 @@ def empty(design: config.Network) -> AnyNetwork:
 def build(
     design: config.Network, *, seed: int = 0, device: torch.device | str = "cpu", dtype: torch.dtype = torch.float32
 ) -> AnyNetwork:
-    """The network that a config describes, its parameters drawn as the config's scheme says, from this seed."""
-    network = empty(design).to_empty(device=device).to(dtype)
+    """Build the network of a config, and initialise its parameters by the config's scheme and this seed."""
+    network = build_on_meta(design).to_empty(device=device).to(dtype)
     initialize(network, design, seed)
     return network

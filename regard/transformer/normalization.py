@@ -1,4 +1,4 @@
-"""Norms: each vector, alone, brought to a common size."""
+"""Normalisation layers: LayerNorm and RMSNorm."""
 
 import torch
 from jaxtyping import Float
@@ -18,12 +18,12 @@ class LayerNorm(nn.Module):
         self.bias = nn.Parameter(torch.zeros(dim))
 
     def forward(self, x: Float[Tensor, "*any dim"]) -> Float[Tensor, "*any dim"]:
-        """Each vector normalised."""
+        """Normalise each vector."""
         return functional.layer_norm(x, self.weight.shape, self.weight, self.bias, self.epsilon)
 
 
 class RMSNorm(nn.Module):
-    """x / √(mean(x²) + ε) · weight, over the last axis. The division is done in float32 where x is narrower."""
+    """x / √(mean(x²) + ε) · weight, over the last axis. float16 and bfloat16 are normalised in float32."""
 
     def __init__(self, design: config.RMSNorm, dim: int) -> None:
         super().__init__()
@@ -31,13 +31,13 @@ class RMSNorm(nn.Module):
         self.weight = nn.Parameter(torch.ones(dim))
 
     def forward(self, x: Float[Tensor, "*any dim"]) -> Float[Tensor, "*any dim"]:
-        """Each vector normalised."""
-        wide = x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
-        return functional.rms_norm(wide, self.weight.shape, None, self.epsilon).to(x.dtype) * self.weight
+        """Normalise each vector."""
+        x_float32 = x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
+        return functional.rms_norm(x_float32, self.weight.shape, None, self.epsilon).to(x.dtype) * self.weight
 
 
 def build(design: config.Norm, dim: int) -> LayerNorm | RMSNorm:
-    """The norm that a config names."""
+    """Build the norm of a config."""
     match design:
         case config.LayerNorm():
             return LayerNorm(design, dim)

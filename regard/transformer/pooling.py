@@ -1,4 +1,4 @@
-"""One vector for each row, and the heads that begin with it."""
+"""Pooling to one vector per sequence, and the heads that use it."""
 
 from __future__ import annotations
 
@@ -7,47 +7,49 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from regard.transformer import config, normalization
-from regard.transformer.batch_layout import Rows
+from regard.transformer.batch_layout import BatchLayout
 from regard.transformer.config import AtToken, HighestToken, Pooling
-from regard.transformer.embedding import Given
-from regard.transformer.head_base import LooksForTokens, Scores, Transform, Vectors
+from regard.transformer.embedding import EmbeddingInput
+from regard.transformer.head_base import HeadOutput, HeadWithTokens, HiddenStates, Transform
 
 
-def pool(pooling: Pooling, x: Vectors, rows: Rows) -> Float[Tensor, "batch model"]:
-    """One vector for each row."""
+def pool(pooling: Pooling, x: HiddenStates, layout: BatchLayout) -> Float[Tensor, "batch model"]:
+    """Pool the hidden states of each sequence to one vector."""
     match pooling:
         case Pooling.FIRST:
-            return x[rows.first]
+            return x[layout.first_indices]
         case Pooling.LAST:
-            return x[rows.last]
+            return x[layout.last_indices]
         case Pooling.MEAN:
-            total = x.new_zeros(rows.batch, x.shape[1]).index_add(0, rows.row_of, x)
-            return total / torch.tensor(rows.lengths, device=x.device)[:, None]
+            total = x.new_zeros(layout.batch_size, x.shape[1]).index_add(0, layout.row_indices, x)
+            return total / torch.tensor(layout.lengths, device=x.device)[:, None]
         case Pooling.MEAN_AFTER_FIRST:
-            later = rows.columns > 0
-            total = x.new_zeros(rows.batch, x.shape[1]).index_add(0, rows.row_of[later], x[later])
-            return total / (torch.tensor(rows.lengths, device=x.device)[:, None] - 1)
+            not_first = layout.column_indices > 0
+            total = x.new_zeros(layout.batch_size, x.shape[1]).index_add(0, layout.row_indices[not_first], x[not_first])
+            return total / (torch.tensor(layout.lengths, device=x.device)[:, None] - 1)
 
 
-def place(pooling: AtToken | HighestToken, tokens: Int[Tensor, " tokens"], rows: Rows) -> Int[Tensor, " batch"]:
-    """Where the token stands that each row is pooled at: its first place, if there are several."""
+def token_index(
+    pooling: AtToken | HighestToken, tokens: Int[Tensor, " tokens"], layout: BatchLayout
+) -> Int[Tensor, " batch"]:
+    """Return the packed index of the token that each sequence is pooled at: the first, if there are several."""
     match pooling:
         case AtToken(token=token):
-            found = tokens == token
+            matches = tokens == token
         case HighestToken():
-            lowest = tokens.new_zeros(rows.batch)
-            found = tokens == lowest.scatter_reduce(0, rows.row_of, tokens, "amax")[rows.row_of]
+            lowest = tokens.new_zeros(layout.batch_size)
+            matches = tokens == lowest.scatter_reduce(0, layout.row_indices, tokens, "amax")[layout.row_indices]
     end = len(tokens)
-    at = torch.arange(end, device=tokens.device).where(found, end)
-    first = tokens.new_full((rows.batch,), end).scatter_reduce(0, rows.row_of, at, "amin")
+    indices = torch.arange(end, device=tokens.device).where(matches, end)
+    first = tokens.new_full((layout.batch_size,), end).scatter_reduce(0, layout.row_indices, indices, "amin")
     if bool((first == end).any()):
         row = int((first == end).nonzero()[0, 0])
-        raise ValueError(f"row {row} is to be pooled at {pooling}, and has no such token: end every text with it")
+        raise ValueError(f"sequence {row} does not contain the token that {pooling} pools at: append it to every text")
     return first
 
 
 class Classification(nn.Module):
-    """Scores every label, once for each row."""
+    """Sequence classification: logits of the labels for each sequence."""
 
     def __init__(self, design: config.Classification, model_dim: int) -> None:
         super().__init__()
@@ -57,29 +59,29 @@ class Classification(nn.Module):
         self.dropout = nn.Dropout(design.dropout)
         self.output = nn.Linear(model_dim, design.labels, design.bias)
 
-    def forward(self, x: Vectors, rows: Rows) -> Scores:
-        """The scores of each row."""
-        pooled = self.input_dropout(pool(self.pooling, x, rows))
+    def forward(self, x: HiddenStates, layout: BatchLayout) -> HeadOutput:
+        """Return the logits of each sequence."""
+        pooled = self.input_dropout(pool(self.pooling, x, layout))
         if self.transform is not None:
             pooled = self.transform(pooled)
-        return Scores(sentence=self.output(self.dropout(pooled)))
+        return HeadOutput(sequence_logits=self.output(self.dropout(pooled)))
 
 
 class Pooler(nn.Module):
-    """Gives one vector for each row, for use as features."""
+    """Pools each sequence to one vector, for use as features."""
 
     def __init__(self, design: config.Pooler, model_dim: int) -> None:
         super().__init__()
         self.pooling = design.pooling
         self.transform = Transform(design.transform, model_dim, model_dim)
 
-    def forward(self, x: Vectors, rows: Rows) -> Scores:
-        """The vector of each row."""
-        return Scores(sentence=self.transform(pool(self.pooling, x, rows)))
+    def forward(self, x: HiddenStates, layout: BatchLayout) -> HeadOutput:
+        """Return the vector of each sequence."""
+        return HeadOutput(sequence_logits=self.transform(pool(self.pooling, x, layout)))
 
 
-class Features(LooksForTokens):
-    """Gives one vector for each row, to be compared with others."""
+class Features(HeadWithTokens):
+    """Pools each sequence to an embedding, for comparison with others (CLIP)."""
 
     def __init__(self, design: config.Features, model_dim: int) -> None:
         super().__init__()
@@ -87,20 +89,20 @@ class Features(LooksForTokens):
         self.norm = normalization.build(design.norm, model_dim) if design.norm else None
         self.projection = None if design.projection is None else nn.Linear(model_dim, design.projection, bias=False)
 
-    def forward(self, x: Vectors, rows: Rows, tokens: Given) -> Scores:
-        """The vector of each row."""
+    def forward(self, x: HiddenStates, layout: BatchLayout, tokens: EmbeddingInput) -> HeadOutput:
+        """Return the vector of each sequence."""
         if isinstance(self.pooling, Pooling):
-            pooled = pool(self.pooling, x, rows)
+            pooled = pool(self.pooling, x, layout)
         else:
             assert isinstance(tokens, Tensor)
-            pooled = x[place(self.pooling, tokens, rows)]
+            pooled = x[token_index(self.pooling, tokens, layout)]
         if self.norm is not None:
             pooled = self.norm(pooled)
-        return Scores(sentence=pooled if self.projection is None else self.projection(pooled))
+        return HeadOutput(sequence_logits=pooled if self.projection is None else self.projection(pooled))
 
 
 class PatchClassification(nn.Module):
-    """Scores every label, once for each image, from the mean of its patches."""
+    """Image classification from the mean of the patches."""
 
     def __init__(self, design: config.PatchClassification, model_dim: int) -> None:
         super().__init__()
@@ -108,6 +110,6 @@ class PatchClassification(nn.Module):
         self.unused_norm = normalization.build(design.unused_norm, model_dim)
         self.output = nn.Linear(model_dim, design.labels)
 
-    def forward(self, x: Vectors, rows: Rows) -> Scores:
-        """The scores of each image."""
-        return Scores(sentence=self.output(pool(self.pooling, x, rows)))
+    def forward(self, x: HiddenStates, layout: BatchLayout) -> HeadOutput:
+        """Return the logits of each image."""
+        return HeadOutput(sequence_logits=self.output(pool(self.pooling, x, layout)))

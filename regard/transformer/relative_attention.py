@@ -1,10 +1,10 @@
-"""Attention whose scores know distances: Transformer-XL's and XLNet's.
+"""Attention with relative positions, as in Transformer-XL and XLNet. The attention scores are
 
-    (query + u)·key + (query + v)·W(waves of the distance)
+    (query + u)·key + (query + v)·W(sinusoidal encoding of the distance)
 
-and, in XLNet, (query + s)·(own or other segment). It is the attention of `attention.py` in all but this: the query that
-meets the keys carries u, and all else is added to the scores. What it attends to may reach back into the segment before
-(`cache.Memory`): vectors are remembered, not keys, so that the projection of keys learns from them too.
+and XLNet adds (query + s)·(same or other segment). This is the attention of `attention.py` with two changes: u is added
+to the query, and the other terms are an additive attention bias. It may attend to the segment before (`cache.Memory`).
+The memory holds hidden states, not keys, so that the key projection gets gradients from it too.
 """
 
 from __future__ import annotations
@@ -13,65 +13,67 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from regard.transformer import config
-from regard.transformer.attention import Looking, MultiHeadAttention, Source
-from regard.transformer.batch_layout import Group
-from regard.transformer.cache import Kept, Remembered
-from regard.transformer.position import Relative, SegmentScores, Waves
+from regard.transformer.attention import AttentionContext, EncoderOutput, MultiHeadAttention
+from regard.transformer.batch_layout import EqualLengthGroup
+from regard.transformer.cache import LayerKVCache, SegmentMemory
+from regard.transformer.position import Relative, RelativeEncoding, SegmentBias
 
 
 class RelativeAttention(MultiHeadAttention):
-    """Multi-head attention to the row itself and to what is remembered of it, by content and distance."""
+    """Multi-head attention to the sequence itself and to its segment memory, by content and distance."""
 
     def __init__(self, design: config.Attention, model_dim: int) -> None:
         super().__init__(design, model_dim)
         self.relative = Relative(design, model_dim)
-        self.segments = SegmentScores(design) if isinstance(design.position, config.RelativeAndSegment) else None
+        self.segments = SegmentBias(design) if isinstance(design.position, config.RelativeAndSegment) else None
 
     def forward(
         self,
         hidden: Float[Tensor, "tokens model"],
-        looking: Looking,
-        source: Source | None = None,
-        kept: Kept | Remembered | None = None,
+        context: AttentionContext,
+        encoder_output: EncoderOutput | None = None,
+        cache: LayerKVCache | SegmentMemory | None = None,
     ) -> Float[Tensor, "tokens model"]:
-        """Attend to the row itself and, with `kept`, to what is remembered of it."""
-        assert source is None
-        return self.second(hidden, self.recall(hidden, looking, kept), looking)
+        """Attend to the sequence itself and, with a `SegmentMemory` as cache, to its memory."""
+        assert encoder_output is None
+        return self.attend(hidden, self.with_memory(hidden, context, cache), context)
 
-    def recall(self, hidden: Float[Tensor, "tokens model"], looking: Looking, kept: object) -> Source:
-        """What can be attended to: what is remembered, and these tokens behind it."""
-        if isinstance(kept, Remembered):
-            return Source(*kept.extend(hidden, looking.rows))
-        return Source(hidden, looking.rows)
+    def with_memory(
+        self, hidden: Float[Tensor, "tokens model"], context: AttentionContext, memory: object
+    ) -> EncoderOutput:
+        """Return the hidden states to attend to: the memory followed by these tokens."""
+        if isinstance(memory, SegmentMemory):
+            return EncoderOutput(*memory.extend(hidden, context.layout))
+        return EncoderOutput(hidden, context.layout)
 
-    def second(
-        self, asking: Float[Tensor, "tokens model"], everything: Source, looking: Looking
+    def attend(
+        self, hidden: Float[Tensor, "tokens model"], keys_from: EncoderOutput, context: AttentionContext
     ) -> Float[Tensor, "tokens model"]:
-        """Let these vectors ask what those answer: XLNet's second stream asks with vectors of its own."""
-        query = self.project.asking(asking)
-        key, value = self.project.answering(everything.vectors)
-        return self.output(self._rowwise(query, key, value, looking, everything.rows))
+        """Attend with queries from `hidden` to keys and values from `keys_from`. XLNet calls it for both streams."""
+        query = self.project.query_heads(hidden)
+        key, value = self.project.key_value_heads(keys_from.hidden_states)
+        return self.output(self._attend_packed(query, key, value, context, keys_from.layout))
 
-    def ask(
+    def score_bias(
         self,
         query: Float[Tensor, "rows heads query dim"],
-        asked: Group,
-        at: Int[Tensor, "#rows query"],
-        seen: Int[Tensor, "#rows key"],
-        looking: Looking,
+        query_group: EqualLengthGroup,
+        query_positions: Int[Tensor, "#rows query"],
+        key_positions: Int[Tensor, "#rows key"],
+        context: AttentionContext,
     ) -> tuple[Float[Tensor, "rows heads query dim"], Float[Tensor, "#rows heads query key"] | None]:
-        """The query with u, and the scores of distance and segment."""
-        waves = looking.position
-        assert isinstance(waves, Waves)
-        asking, bias = self.relative(query, at, seen, waves)
-        if self.segments is not None and waves.segments is not None:
-            own = waves.segments[asked.tokens].view(asked.count, -1)
-            # What is remembered counts as the first segment.
-            all_keys = nn.functional.pad(own, (seen.shape[1] - own.shape[1], 0))
-            bias = bias + self.segments(query, own, all_keys)
-        return asking, bias
+        """Return the query plus u, and the bias of distance and segment."""
+        encoding = context.position
+        assert isinstance(encoding, RelativeEncoding)
+        biased_query, bias = self.relative(query, query_positions, key_positions, encoding)
+        if self.segments is not None and encoding.segments is not None:
+            query_segments = encoding.segments[query_group.tokens].view(query_group.count, -1)
+            # The memory counts as segment 0.
+            key_segments = nn.functional.pad(query_segments, (key_positions.shape[1] - query_segments.shape[1], 0))
+            bias = bias + self.segments(query, query_segments, key_segments)
+        return biased_query, bias
 
 
 def build(design: config.Attention, model_dim: int) -> MultiHeadAttention:
-    """The attention that a config describes."""
+    """Build the attention of a config."""
     return MultiHeadAttention(design, model_dim) if design.position is None else RelativeAttention(design, model_dim)

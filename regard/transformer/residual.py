@@ -1,4 +1,4 @@
-"""The connection around every sublayer, written once.
+"""The residual connection around a sublayer, with its norm and dropout.
 
 POST   norm(x + sublayer(x))            PRE   x + sublayer(norm(x))          BOTH   x + norm(sublayer(norm(x)))
 """
@@ -11,11 +11,11 @@ from torch import Tensor, nn
 from regard.transformer import config, normalization
 from regard.transformer.config import NormOrder
 
-Vectors = Float[Tensor, "tokens model"]
+HiddenStates = Float[Tensor, "tokens model"]
 
 
 class Residual(nn.Module):
-    """Adds what a sublayer says to what was there before, with dropout and the norm in its place."""
+    """Adds the output of a sublayer to its input; `order` sets the position of the norm."""
 
     def __init__(self, order: NormOrder, norm: config.Norm, dim: int, dropout: float) -> None:
         super().__init__()
@@ -24,11 +24,11 @@ class Residual(nn.Module):
         self.output_norm = normalization.build(norm, dim) if order is NormOrder.BOTH else None
         self.dropout = nn.Dropout(dropout)
 
-    def forward(self, x: Vectors, sublayer: Callable[[Vectors], Vectors]) -> Vectors:
-        """The sublayer's answer, connected."""
+    def forward(self, x: HiddenStates, sublayer: Callable[[HiddenStates], HiddenStates]) -> HiddenStates:
+        """Apply the sublayer with its residual connection."""
         if self.order is NormOrder.POST:
             return self.norm(x + self.dropout(sublayer(x)))
-        said = sublayer(self.norm(x))
+        output = sublayer(self.norm(x))
         if self.output_norm is not None:
-            said = self.output_norm(said)
-        return x + self.dropout(said)
+            output = self.output_norm(output)
+        return x + self.dropout(output)

@@ -1,4 +1,4 @@
-"""Blocks in a row: an encoder or a decoder, which differ in their mask and in what they attend to."""
+"""A stack of blocks: an encoder or a decoder. They differ in their mask and in cross-attention."""
 
 from __future__ import annotations
 
@@ -10,110 +10,129 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from regard.transformer import config, normalization
-from regard.transformer.attention import Looking, Source
-from regard.transformer.batch_layout import Rows
+from regard.transformer.attention import AttentionContext, EncoderOutput
+from regard.transformer.batch_layout import BatchLayout
 from regard.transformer.block import Block
 from regard.transformer.cache import Cache, Memory
 from regard.transformer.config import Begin
 from regard.transformer.mask import Everything, Mask
-from regard.transformer.position import ALiBi, RelativeBuckets, RelativeWaves, Rotary, Rotation, Shared, Waves
+from regard.transformer.position import (
+    ALiBi,
+    RelativeBuckets,
+    RelativeEncoding,
+    RelativeWaves,
+    Rotary,
+    Rotation,
+    StackPosition,
+)
 
 
 class Stack(nn.Module):
-    """The blocks, the positions that they share, and the norm after the last of them."""
+    """The blocks, the position module that they share, and the norm after the last block."""
 
     def __init__(self, design: config.Stack, model_dim: int) -> None:
         super().__init__()
-        kinds = design.blocks
+        blocks = design.blocks
         self.mask = design.mask
         self.position = _position(design, model_dim)
         self.memory = design.memory
-        self.order = _order(design)
-        """Which of the blocks each layer is."""
-        distinct = max(self.order) + 1
-        self.blocks = nn.ModuleList(Block(kinds[i % len(kinds)], model_dim) for i in range(distinct))
+        self.block_indices = _block_indices(design)
+        """Index in `blocks` of the block that each layer uses."""
+        distinct = max(self.block_indices) + 1
+        self.blocks = nn.ModuleList(Block(blocks[i % len(blocks)], model_dim) for i in range(distinct))
         self.final_norm = normalization.build(design.final_norm, model_dim) if design.final_norm else None
         self.final_dropout = nn.Dropout(design.final_dropout)
         self.layer_dropout = design.layer_dropout
-        self.recompute = False
-        """Gradient checkpointing: keep only what enters each block, and compute the rest again on the way back."""
+        self.gradient_checkpointing = False
+        """Store only the input of each block, and recompute its activations in the backward pass."""
 
     def forward(
         self,
         x: Float[Tensor, "tokens model"],
-        rows: Rows,
+        layout: BatchLayout,
         mask: Mask | None = None,
-        source: Source | None = None,
+        encoder_output: EncoderOutput | None = None,
         cache: Cache | Memory | None = None,
     ) -> Float[Tensor, "tokens model"]:
-        """Pass the tokens of a batch through all blocks. `mask` narrows (& …) the stack's own."""
-        looking = self.looking(rows, mask, x.dtype, kept=isinstance(cache, Cache))
-        for layer, number in enumerate(self.order):
-            block = self.blocks[number]
+        """Pass the tokens of a batch through all blocks. `mask` is combined (&) with the mask of the stack."""
+        context = self.attention_context(layout, mask, x.dtype, cached=isinstance(cache, Cache))
+        for layer, index in enumerate(self.block_indices):
+            block = self.blocks[index]
             assert isinstance(block, Block)
             if self.training and self.layer_dropout and torch.rand(()) < self.layer_dropout:
                 continue
-            own = looking.mask & block.mask
-            look = looking if own is looking.mask else replace(looking, mask=own)
-            if self.recompute and self.training and cache is None:
-                x = checkpoint(block, x, look, source, use_reentrant=False)
+            block_mask = context.mask & block.mask
+            block_context = context if block_mask is context.mask else replace(context, mask=block_mask)
+            if self.gradient_checkpointing and self.training and cache is None:
+                x = checkpoint(block, x, block_context, encoder_output, use_reentrant=False)
             elif cache is None:
-                x = block(x, look, source)
+                x = block(x, block_context, encoder_output)
             elif isinstance(cache, Memory):
-                x = block(x, look, source, cache.own[layer])
+                x = block(x, block_context, encoder_output, cache.layers[layer])
             else:
-                x = block(x, look, source, cache.own[layer], cache.source[layer])
+                x = block(x, block_context, encoder_output, cache.layers[layer], cache.cross_layers[layer])
         if self.final_norm is not None:
             x = self.final_norm(x)
         return self.final_dropout(x)
 
-    def looking(self, rows: Rows, mask: Mask | None, dtype: torch.dtype, kept: bool = False) -> Looking:
-        """How the blocks look at a batch, worked out once for all; `kept` keys begin at the start of the row."""
-        return Looking(rows, self.mask & (mask or Everything()), self._positions(rows, dtype, kept))
+    def attention_context(
+        self, layout: BatchLayout, mask: Mask | None, dtype: torch.dtype, cached: bool = False
+    ) -> AttentionContext:
+        """Compute the inputs of attention that all blocks share. `cached`: keys start at position 0 of a sequence."""
+        return AttentionContext(layout, self.mask & (mask or Everything()), self._positions(layout, dtype, cached))
 
     def new_cache(self) -> Cache:
-        """An empty cache."""
-        return Cache(len(self.order))
+        """Create an empty KV cache."""
+        return Cache(len(self.block_indices))
 
     def new_memory(self) -> Memory | None:
-        """An empty memory, where the stack has one."""
-        return Memory(len(self.order), self.memory.length) if self.memory else None
+        """Create an empty segment memory; None if the stack has no recurrence."""
+        return Memory(len(self.block_indices), self.memory.length) if self.memory else None
 
-    def begin(self, memory: Memory | None, batch: int, like: Tensor) -> Memory | None:
-        """The memory before the first segment: of some networks it is not empty, even if nobody asks for it."""
+    def init_memory(self, memory: Memory | None, batch: int, like: Tensor) -> Memory | None:
+        """Return the memory to use before the first segment.
+
+        Transformer-XL starts from zeros, also if the caller passed no memory. Other stacks return `memory` unchanged.
+        """
         if self.memory is None or self.memory.begin is Begin.EMPTY:
             return memory
         memory = memory or self.new_memory()
         assert memory is not None
         if not memory.lengths:
-            memory.fill(batch, like)
+            memory.fill_with_zeros(batch, like)
         return memory
 
-    def _positions(self, rows: Rows, dtype: torch.dtype, kept: bool) -> Rotation | Waves | Tensor | None:
-        """What the positions give: angles, waves, or what is added to the scores."""
+    def _positions(
+        self, layout: BatchLayout, dtype: torch.dtype, cached: bool
+    ) -> Rotation | RelativeEncoding | Tensor | None:
+        """Compute the rotation, the relative position encodings or the additive attention bias of a batch."""
         if self.position is None:
             return None
         if isinstance(self.position, Rotary | RelativeWaves):
-            return self.position(rows, dtype)
-        query = torch.arange(rows.longest, device=rows.device)[None]
-        if not kept:
-            return self.position(query, query).to(dtype)  # only distances matter: all rows may start at 0
-        key = torch.arange(rows.end, device=rows.device)[None]
-        query = query + (rows.begin if rows.aligned else torch.tensor(rows.starts, device=rows.device)[:, None])
+            return self.position(layout, dtype)
+        query = torch.arange(layout.longest, device=layout.device)[None]
+        if not cached:
+            return self.position(query, query).to(dtype)  # depends on distances only: count from 0 in every sequence
+        key = torch.arange(layout.end_position, device=layout.device)[None]
+        query = query + (
+            layout.first_position
+            if layout.aligned
+            else torch.tensor(layout.start_positions, device=layout.device)[:, None]
+        )
         return self.position(query, key).to(dtype)
 
 
-def _order(design: config.Stack) -> list[int]:
-    """The number of the block that each layer uses."""
+def _block_indices(design: config.Stack) -> list[int]:
+    """Return the index of the block that each layer uses."""
     match design.sharing:
         case config.Apart():
             return list(range(design.layers))
         case config.Groups(groups=groups, inner=inner):
-            turns = design.layers // inner
-            return [turn * groups // turns * inner + block for turn in range(turns) for block in range(inner)]
+            repeats = design.layers // inner
+            return [i * groups // repeats * inner + block for i in range(repeats) for block in range(inner)]
 
 
-def _position(design: config.Stack, model_dim: int) -> Shared | None:
+def _position(design: config.Stack, model_dim: int) -> StackPosition | None:
     attention = design.blocks[0].attention
     match design.position:
         case None:
@@ -121,8 +140,8 @@ def _position(design: config.Stack, model_dim: int) -> Shared | None:
         case config.Rotary() as rotary:
             return Rotary(rotary, attention.head_dim)
         case config.RelativeBuckets() as buckets:
-            return RelativeBuckets(buckets, attention.heads, both_ways=isinstance(design.mask, Everything))
-        case config.RelativeWaves() as waves:
-            return RelativeWaves(waves, model_dim, both_ways=isinstance(design.mask, Everything))
+            return RelativeBuckets(buckets, attention.heads, bidirectional=isinstance(design.mask, Everything))
+        case config.RelativeWaves() as sinusoids:
+            return RelativeWaves(sinusoids, model_dim, bidirectional=isinstance(design.mask, Everything))
         case config.ALiBi():
             return ALiBi(attention.heads)

@@ -1,12 +1,13 @@
-"""The network of XLNet (Yang et al. 2019): an encoder that guesses tokens in any order.
+"""The network of XLNet (Yang et al. 2019): permutation language modelling with two streams.
 
-Each token has two vectors. The content stream has seen the token; the query stream has not, it starts from one trained
-vector and knows only where it stands. Both pass through the same blocks and attend to the content stream:
+Each token has two hidden states. The content stream starts from the token's embedding. The query stream starts from one
+learned vector, the same for all tokens, and knows only the position of its token. Both pass through the same blocks and
+attend to the content stream:
 
-    content   h ──> sees all that the order allows, and itself         what others may attend to
-    query     g ──> sees all that the order allows, never itself       what guesses the token
+    content   h ──> attends to all that the order allows, and itself       keys and values of other tokens
+    query     g ──> attends to all that the order allows, never itself     predicts the token
 
-Without guessing it is an encoder with relative positions and a memory.
+Without the query stream it is an encoder with relative positions and a segment memory.
 """
 
 from __future__ import annotations
@@ -14,40 +15,37 @@ from __future__ import annotations
 from dataclasses import replace
 
 import torch
-from jaxtyping import Float
-from torch import Tensor, nn
+from torch import nn
 
 from regard.transformer import config, head
-from regard.transformer.attention import Looking, Source
-from regard.transformer.batch_layout import Rows
+from regard.transformer.attention import AttentionContext, EncoderOutput
+from regard.transformer.batch_layout import BatchLayout
 from regard.transformer.block import Block
 from regard.transformer.cache import Memory
 from regard.transformer.embedding import Embedding
-from regard.transformer.head_base import Scored
-from regard.transformer.mask import Itself
+from regard.transformer.head_base import HiddenStates, LogitsAt
+from regard.transformer.mask import Diagonal
 from regard.transformer.network import Network, Output
-from regard.transformer.packing import AnyMask, TokenIds, enter
-from regard.transformer.position import Waves
+from regard.transformer.packing import AnyMask, TokenIds, pack
+from regard.transformer.position import RelativeEncoding
 from regard.transformer.relative_attention import RelativeAttention
 from regard.transformer.stack import Stack
 
-Vectors = Float[Tensor, "tokens model"]
-
 
 class TwoStream(Network):
-    """Embedding, an encoder for one stream or two, head."""
+    """Embedding, an encoder for one or two streams, and head."""
 
     def __init__(self, design: config.TwoStream) -> None:
         super().__init__()
         self.config = design
         self.embedding = Embedding(design.embedding, design.model_dim)
         self.guess = nn.Parameter(torch.empty(design.model_dim))
-        """What every vector of the query stream starts from."""
+        """Initial vector of the query stream (`mask_emb` of XLNet)."""
         self.encoder = Stack(design.encoder, design.model_dim)
         self.head = head.build(design.head, design.model_dim, self.embedding.tokens) if design.head else None
 
     def new_memory(self) -> Memory | None:
-        """An empty memory: pass it with each segment of a long text."""
+        """Create an empty segment memory. Pass it with each segment of a long text."""
         return self.encoder.new_memory()
 
     def forward(
@@ -57,43 +55,44 @@ class TwoStream(Network):
         memory: Memory | None = None,
         *,
         segments: TokenIds | None = None,
-        rows: Rows | None = None,
-        guess: bool = False,
-        scored: Scored = Scored.ALL,
+        layout: BatchLayout | None = None,
+        query_stream: bool = False,
+        logits_at: LogitsAt = LogitsAt.ALL,
     ) -> Output:
-        """Read the tokens. `mask` says which are real and, as `Explicit`, in which order they are guessed.
+        """Encode the tokens. `mask` marks the real tokens; an `Explicit` mask sets the factorisation order.
 
-        With `guess`, what comes out is the query stream: at each place, what can be known of the token without it.
+        With `query_stream`, the output is the query stream: at each position a prediction that does not depend on the
+        token there.
         """
-        entered = enter(tokens, mask, rows, memory)
-        content = self.embedding(entered.tokens, entered.rows)
-        looking = self.encoder.looking(entered.rows, entered.mask, content.dtype)
+        packed = pack(tokens, mask, layout, memory)
+        content = self.embedding(packed.tokens, packed.layout)
+        context = self.encoder.attention_context(packed.layout, packed.mask, content.dtype)
         if segments is not None:
-            assert isinstance(looking.position, Waves)
-            looking = replace(looking, position=replace(looking.position, segments=entered.pack(segments)))
-        query = self.embedding.dropout(self.guess.expand_as(content)) if guess else None
-        content, query = self._read(content, query, looking, memory)
+            assert isinstance(context.position, RelativeEncoding)
+            context = replace(context, position=replace(context.position, segments=packed.pack(segments)))
+        query = self.embedding.dropout(self.guess.expand_as(content)) if query_stream else None
+        content, query = self._run_blocks(content, query, context, memory)
         out = self.encoder.final_dropout(content if query is None else query)
-        return self._output(out, entered, memory, scored=scored)
+        return self._output(out, packed, memory, logits_at=logits_at)
 
-    def _read(
-        self, content: Vectors, query: Vectors | None, looking: Looking, memory: Memory | None
-    ) -> tuple[Vectors, Vectors | None]:
-        """Both streams through all blocks; the query stream attends to what the content stream was before the block."""
-        own = replace(looking, mask=looking.mask | Itself())
+    def _run_blocks(
+        self, content: HiddenStates, query: HiddenStates | None, context: AttentionContext, memory: Memory | None
+    ) -> tuple[HiddenStates, HiddenStates | None]:
+        """Run both streams through all blocks. The query stream attends to the content stream before the block."""
+        content_context = replace(context, mask=context.mask | Diagonal())
         for layer, block in enumerate(self.encoder.blocks):
             assert isinstance(block, Block)
             assert isinstance(block.attention, RelativeAttention)
-            everything = block.attention.recall(content, looking, memory.own[layer] if memory else None)
+            keys_from = block.attention.with_memory(content, context, memory.layers[layer] if memory else None)
             if query is not None:
-                query = _through(block, query, everything, looking)
-            content = _through(block, content, everything, own)
+                query = _run_block(block, query, keys_from, context)
+            content = _run_block(block, content, keys_from, content_context)
         return content, query
 
 
-def _through(block: Block, asking: Vectors, everything: Source, looking: Looking) -> Vectors:
-    """One stream through one block."""
+def _run_block(block: Block, stream: HiddenStates, keys_from: EncoderOutput, context: AttentionContext) -> HiddenStates:
+    """Run one stream through one block."""
     attention = block.attention
     assert isinstance(attention, RelativeAttention)
-    asking = block.attention_residual(asking, lambda x: attention.second(x, everything, looking))
-    return block.feedforward_residual(asking, block.feedforward)
+    stream = block.attention_residual(stream, lambda x: attention.attend(x, keys_from, context))
+    return block.feedforward_residual(stream, block.feedforward)

@@ -1,8 +1,8 @@
-"""What a network is made of, said as data.
+"""The architecture of a network as data: frozen dataclasses and enums.
 
-Every choice in which the published Transformers differ is a value here: a frozen dataclass or an enum. A network is
-built from such a value (`network.build`), counted from it without allocating anything (`describe.count`), and written
-to JSON and read back from it without loss (`config_json.py`).
+Every choice in which the published Transformers differ is a field here. A config can be built (`network.build`), its
+parameters counted without allocating them (`module_tree.count_parameters`), and it converts to JSON and back without
+loss (`config_json.py`).
 
     EncoderOnly     = Embedding -> Stack ----------------------------------> Head     BERT
     DecoderOnly     = Embedding -> Stack (causal) -------------------------> Head     GPT-2, Llama
@@ -10,10 +10,10 @@ to JSON and read back from it without loss (`config_json.py`).
                       Embedding -> Stack (causal, attends to the encoder) -> Head     2017, BART, T5, Marian
     DualEncoder     = EncoderOnly of texts, EncoderOnly of images, their similarity   CLIP
 
-Structure has no defaults: two networks that differ, differ in what is written down. Only rates of dropout, which are
-no part of the structure, default to none.
+Fields of the structure have no defaults, so that a difference between two networks is always explicit. Only dropout
+probabilities, which are not part of the structure, default to 0.
 
-This file is a table of names: `config.Attention` is found in one place, whatever file it is written in.
+This file re-exports all config classes: use `config.Attention`, whichever file defines it.
 """
 
 from regard.transformer.config.common import (

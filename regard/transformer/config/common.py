@@ -1,4 +1,4 @@
-"""Choices and norms that several parts of a network share."""
+"""Enums and norms that several configs share."""
 
 import enum
 from dataclasses import dataclass
@@ -16,27 +16,27 @@ class Activation(enum.Enum):
 
 
 class NormOrder(enum.Enum):
-    """Where the norm stands relative to the residual connection."""
+    """Position of the norm relative to the residual connection."""
 
     POST = "post"
     """norm(x + sublayer(x)): the 2017 paper, BERT, BART."""
     PRE = "pre"
     """x + sublayer(norm(x)): GPT-2, T5, Llama."""
     BOTH = "both"
-    """x + norm(sublayer(norm(x))): a norm on either side of the sublayer."""
+    """x + norm(sublayer(norm(x))): a norm before and after the sublayer."""
 
 
 class Layout(enum.Enum):
-    """How sines and cosines share a vector."""
+    """Order of sines and cosines in a sinusoidal encoding."""
 
     INTERLEAVED = "interleaved"
-    """sin, cos, sin, cos, …: as the paper writes it."""
+    """sin, cos, sin, cos, …: as in the paper."""
     HALVES = "halves"
-    """All sines, then all cosines: as the paper's own code, and Marian, computed it."""
+    """All sines, then all cosines: as in the code of the paper's authors, and in Marian."""
 
 
 class Weights(enum.Enum):
-    """Whether a matrix is its own or borrowed."""
+    """Whether a matrix is tied to that of another module."""
 
     OWN = "own"
     TIED = "tied"
@@ -48,7 +48,7 @@ class OutputBias(enum.Enum):
     NONE = "none"
     LEARNT = "learnt"
     FIXED = "fixed"
-    """Part of the model, not trained: BART's and Marian's `final_logits_bias`."""
+    """Part of the model, not trained: `final_logits_bias` of BART and Marian."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,7 +56,7 @@ class LayerNorm:
     """Subtract the mean, divide by the standard deviation, scale and shift (Ba et al. 2016)."""
 
     epsilon: float
-    """Added to the variance, so that a constant vector does not divide by zero."""
+    """Added to the variance, to avoid division by zero for a constant vector."""
 
 
 @dataclass(frozen=True, kw_only=True)

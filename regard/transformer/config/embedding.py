@@ -1,4 +1,4 @@
-"""From tokens, or patches of an image, to vectors."""
+"""Configs of the embedding layer: tokens or image patches, positions and segments."""
 
 from dataclasses import dataclass
 
@@ -8,54 +8,54 @@ from regard.transformer.config.position import Learned, Sinusoidal
 
 @dataclass(frozen=True, kw_only=True)
 class Tokens:
-    """A table with one trained vector for each token of the vocabulary."""
+    """A token embedding matrix: one learned vector per token of the vocabulary."""
 
     vocabulary: int
-    """How many tokens there are."""
+    """Number of tokens."""
     padding: int | None
-    """The id that fills up short rows, if the family has one. It is never computed; training never reads its vector."""
+    """Padding id, if the family has one. Padding is removed before the embedding, so its vector is never used."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class AdaptiveTokens:
-    """Tables in steps: rare tokens have smaller vectors, and a projection brings all to the model's size."""
+    """An adaptive embedding: rare tokens have smaller vectors, and projections map all to the size of the model."""
 
     vocabulary: int
-    """How many tokens there are, the frequent ones first."""
+    """Number of tokens, sorted by descending frequency."""
     cutoffs: tuple[int, ...]
-    """Where the vectors become smaller: the first ids of the second table, the third and so on."""
+    """First ids of the second cluster, the third and so on."""
     dim: int
-    """The size of the first table's vectors."""
+    """Vector size of the first cluster."""
     divisor: int
-    """Each next table's are smaller by this factor."""
+    """Factor by which the vector size decreases from one cluster to the next."""
     padding: int | None
-    """The id that fills up short rows, if the family has one."""
+    """Padding id, if the family has one."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class SourceTokens:
-    """The token table of the encoder, used again by the decoder."""
+    """The token embedding of the encoder, tied: for the target of an encoder-decoder."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Patches:
-    """An image cut into patches, each made a vector by one layer, and a trained class vector put before them."""
+    """A patch embedding: a linear layer on each patch of an image, after a learned class vector."""
 
     image: tuple[int, ...]
     """Height and width of the images, in pixels."""
     patch: tuple[int, ...]
-    """Height and width of a patch. What is left over at the lower and right edge is not read."""
+    """Height and width of a patch, in pixels. Remaining pixels at the lower and right edge are ignored."""
     channels: int
-    """How many numbers a pixel has (3: red, green, blue)."""
+    """Number of channels (3: red, green, blue)."""
     bias: bool
-    """Whether the layer has a bias."""
+    """Whether the linear layer has a bias."""
     mask_vector: bool
-    """Whether there is a vector that stands for patches that are hidden (masked image modelling)."""
+    """Whether there is a learned vector that replaces masked patches (masked image modelling)."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Projection:
-    """A layer from the size of the embedding to that of the model (factorised embeddings)."""
+    """A linear layer from the embedding size to the model size (factorised embeddings)."""
 
     bias: bool
     """Whether it has a bias."""
@@ -63,21 +63,21 @@ class Projection:
 
 @dataclass(frozen=True, kw_only=True)
 class Embedding:
-    """From token ids to vectors: tokens · scale + segments + positions, then norm, dropout and projection."""
+    """The embedding layer: tokens · scale + segments + positions, then norm, dropout and projection."""
 
     tokens: Tokens | AdaptiveTokens | SourceTokens | Patches
-    """The token table, or how images are cut."""
+    """The token embedding, or the patch embedding of images."""
     dim: int
-    """The size of its vectors: the model's, unless a projection follows."""
+    """Embedding size: equal to model_dim, unless a projection follows."""
     scale: float
-    """What token vectors are multiplied by (2017: the root of the model's size)."""
+    """Factor on the token embeddings (2017: √model_dim)."""
     segments: int
-    """How many kinds of segment there are (BERT: 2), 0 where segments are unknown."""
+    """Number of segment types (BERT: 2); 0 for no segment embeddings."""
     position: Sinusoidal | Learned | None
-    """What is added for the position."""
+    """Position encoding that is added."""
     norm: Norm | None
-    """The norm of the sum."""
+    """Norm of the sum."""
     projection: Projection | None
-    """What brings the sum to the model's size, where tables are smaller (ALBERT, ELECTRA)."""
+    """Projection to the model size, if the embedding size is smaller (ALBERT, ELECTRA)."""
     dropout: float = 0.0
     """Dropout of the sum."""

@@ -1,4 +1,4 @@
-"""What the vectors are used for."""
+"""Configs of heads: the layers after the stack."""
 
 import enum
 from dataclasses import dataclass
@@ -7,175 +7,175 @@ from regard.transformer.config.common import Activation, Norm, OutputBias, Weigh
 
 
 class Pooling(enum.Enum):
-    """How a row becomes one vector."""
+    """How the hidden states of a sequence are pooled to one vector."""
 
     FIRST = "first"
     LAST = "last"
     MEAN = "mean"
     MEAN_AFTER_FIRST = "mean_after_first"
-    """The mean of all but the first: of an image's patches, without the class vector."""
+    """Mean of all but the first: of the patches of an image, without the class vector."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class AtToken:
-    """A row's vector is the one at the first place where this token stands (CLIP: the end of the text)."""
+    """Pool at the first occurrence of this token (CLIP: the end-of-text token)."""
 
     token: int
-    """The token's id."""
+    """Id of the token."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class HighestToken:
-    """A row's vector is the one at its highest id, the first if there are several: in CLIP the end of the text."""
+    """Pool at the first occurrence of the highest token id in the sequence: in CLIP the end-of-text token."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Transform:
-    """A layer, an activation and perhaps a norm between the stack and the last layer of a head."""
+    """A linear layer, an activation and optionally a norm before the output layer of a head."""
 
     activation: Activation
-    """The activation."""
+    """Activation after the linear layer."""
     norm: Norm | None
-    """The norm after it (BERT's masked-language-modelling head)."""
+    """Norm after the activation (masked-language-modelling head of BERT)."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class LanguageModel:
-    """A score for each token of the vocabulary at each position: causal and masked language modelling alike."""
+    """Logits of all tokens of the vocabulary at each position, for causal and masked language modelling."""
 
     vocabulary: int
-    """How many tokens there are."""
+    """Number of tokens."""
     transform: Transform | None
-    """What comes before the last layer."""
+    """Transform before the output layer."""
     scale: float
-    """What the vectors are multiplied by first (T5 1.0: 1/√model_dim)."""
+    """Factor on the hidden states before the output layer (T5 1.0: 1/√model_dim)."""
     weights: Weights
-    """The last layer's own matrix, or the token table's."""
+    """Whether the output layer is tied to the token embedding."""
     bias: OutputBias
-    """What is added to the scores."""
+    """Bias added to the logits."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class AdaptiveLanguageModel:
-    """Log-probabilities of all tokens, in the steps of `AdaptiveTokens`: first which step, then which token of it."""
+    """Adaptive softmax over the clusters of `AdaptiveTokens`: log-probabilities of all tokens."""
 
     tables: Weights
-    """The matrices' own, or the token tables'."""
+    """Whether the output matrices are tied to the embedding matrices."""
     projections: tuple[Weights, ...]
-    """The same of the projections, step by step."""
+    """The same for the projection of each cluster."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Classification:
-    """One score for each label from one vector for each row."""
+    """Sequence classification: one logit per label from the pooled hidden states of each sequence."""
 
     labels: int
-    """How many labels: 1 for regression and for multiple choice (one score for each choice)."""
+    """Number of labels: 1 for regression and for multiple choice (one logit per choice)."""
     pooling: Pooling
-    """How the row becomes one vector."""
+    """How each sequence is pooled to one vector."""
     transform: Transform | None
-    """What comes before the last layer."""
+    """Transform before the output layer."""
     bias: bool
-    """Whether the last layer has a bias."""
+    """Whether the output layer has a bias."""
     input_dropout: float = 0.0
     """Dropout of the pooled vector."""
     dropout: float = 0.0
-    """Dropout before the last layer."""
+    """Dropout before the output layer."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Pooler:
-    """One vector for each row, for use as features."""
+    """One vector per sequence, for use as features."""
 
     pooling: Pooling
-    """How the row becomes one vector."""
+    """How each sequence is pooled to one vector."""
     transform: Transform
-    """What the vector goes through."""
+    """Transform of the pooled vector."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Features:
-    """One vector for each row, made to be compared with others: pooled, normed, projected (CLIP)."""
+    """An embedding of each sequence, for comparison with others: pooled, normalised, projected (CLIP)."""
 
     pooling: Pooling | AtToken | HighestToken
-    """How the row becomes one vector."""
+    """How each sequence is pooled to one vector."""
     norm: Norm | None
-    """The norm of that vector."""
+    """Norm of the pooled vector."""
     projection: int | None
-    """The size to which a layer without bias brings it."""
+    """Output size of the projection, a linear layer without bias; None for no projection."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class PatchClassification:
-    """One score for each label from the mean of an image's patches (CLIP).
+    """Image classification: one logit per label from the mean of the patches (CLIP).
 
-    Its network was trained with `Features`, whose norm stays with it, though nothing reads it any more: published
-    files have it.
+    The network was trained with the head `Features`. Published checkpoints still contain the norm of that head, which
+    this head does not use.
     """
 
     labels: int
-    """How many labels."""
+    """Number of labels."""
     pooling: Pooling
-    """How the row becomes one vector."""
+    """How each sequence is pooled to one vector."""
     unused_norm: Norm
-    """The norm that stays."""
+    """The unused norm of published checkpoints."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class TokenScores:
-    """One layer over the vector of each token."""
+    """A linear layer on the hidden state of each token."""
 
     labels: int
-    """How many scores it gives."""
+    """Number of outputs per token."""
     bias: bool
-    """Whether the layer has a bias."""
+    """Whether the linear layer has a bias."""
     dropout: float = 0.0
-    """Dropout before the layer."""
+    """Dropout before the linear layer."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Tagging(TokenScores):
-    """One score for each label at each position."""
+    """Token classification: one logit per label at each position."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Span(TokenScores):
-    """Two scores at each position: that the answer starts here, that it ends here."""
+    """Answer extraction: a start logit and an end logit at each position."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Pixels(TokenScores):
-    """The pixels of each patch, guessed from its vector (masked image modelling). `Patches.picture` joins them."""
+    """Prediction of the pixels of each patch (masked image modelling). `Patches.unpatchify` joins the patches."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ReplacedTokens:
-    """One score at each position: that the token was replaced by another (ELECTRA)."""
+    """Replaced-token detection (ELECTRA): one logit at each position."""
 
     transform: Transform
-    """What comes before the last layer."""
+    """Transform before the output layer."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class AnswerSearch:
-    """Answer spans found by search: the best starts, for each of them the best ends, and whether there is an answer."""
+    """Span search (XLNet): the best starts, the best ends for each of them, and a no-answer logit."""
 
     starts: int
-    """How many starts are tried."""
+    """Number of starts to try."""
     ends: int
-    """How many ends for each of them."""
+    """Number of ends to try for each start."""
     norm: Norm
-    """The norm before an end is scored."""
+    """Norm before the output layer of the end logits."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class TwoHeads:
-    """A head over the tokens and one over the whole row: BERT's pretraining, GPT-2's double head."""
+    """A language-modelling head and a sequence classification head: BERT pretraining, GPT-2 double heads."""
 
     words: LanguageModel
-    """Scores the tokens."""
+    """The language-modelling head."""
     sentence: Classification
-    """Scores the row: next sentence, multiple choice."""
+    """The sequence classification head: next-sentence prediction, multiple choice."""
 
 
 Head = (

@@ -1,49 +1,52 @@
-"""How untrained parameters start, as published."""
+"""Configs of parameter initialisation, as published."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True, kw_only=True)
 class Normal:
-    """All matrices from a normal distribution, biases zero, norms one (BERT, BART, Llama)."""
+    """Normally distributed matrices, zero biases, weights of norms one (BERT, BART, Llama)."""
 
     deviation: float
-    """The standard deviation."""
+    """Standard deviation."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ScaledNormal:
-    """As Normal, with what is added to the residual stream made smaller by √(2·layers) (GPT-2)."""
+    """As Normal; matrices whose output is added to the residual stream are divided by √(2·layers) (GPT-2)."""
 
     deviation: float
-    """The standard deviation."""
+    """Standard deviation."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class FanIn:
-    """Deviations that follow from the size of the input, so that scores need no scale (T5)."""
+    """Normal, with standard deviations that depend on the input size, so that attention needs no scale (T5)."""
 
     factor: float
-    """A factor on all of them."""
+    """Factor on all standard deviations."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Glorot:
-    """Uniform, with a width that keeps the variance forward and backward (Glorot and Bengio 2010; 2017's own)."""
+    """Uniform, with a range that preserves the variance in the forward and backward pass (Glorot and Bengio 2010).
+
+    Used by the 2017 Transformer.
+    """
 
 
 @dataclass(frozen=True, kw_only=True)
 class ByWidth:
-    """Normal, with deviations that follow from the width and the depth of the stack (CLIP).
+    """Normal, with standard deviations that depend on the width and the depth of the stack (CLIP).
 
-    As transformers has it: query, key and value get the factor 1/√(2·layers). OpenAI's own code gave it to the
-    attention's output instead.
+    As in the transformers library, the query, key and value projections get the factor 1/√(2·layers). OpenAI's code
+    applies it to the output projection of attention instead.
     """
 
     deviation: float
-    """The deviation of tables and of the patches' layer."""
+    """Standard deviation of embeddings and of the patch projection."""
     factor: float
-    """A factor on all deviations."""
+    """Factor on all standard deviations."""
 
 
 Initialization = Normal | ScaledNormal | FanIn | Glorot | ByWidth

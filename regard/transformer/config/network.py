@@ -1,4 +1,4 @@
-"""Whole networks."""
+"""Configs of complete networks."""
 
 from dataclasses import dataclass
 
@@ -10,82 +10,82 @@ from regard.transformer.config.stack import Stack
 
 @dataclass(frozen=True, kw_only=True)
 class EncoderOnly:
-    """Every position sees every other: BERT, the vision Transformer. (CLIP's text encoder has a causal mask.)"""
+    """A bidirectional encoder: BERT, ViT. (The text encoder of CLIP has a causal mask.)"""
 
     model_dim: int
-    """The size of the vectors that flow through the blocks."""
+    """Size of the hidden states."""
     embedding: Embedding
-    """From tokens to vectors."""
+    """The embedding layer."""
     encoder: Stack
     """The blocks."""
     head: Head | None
-    """What the vectors are used for."""
+    """The head; None for hidden states only."""
     initialization: Initialization
-    """How untrained parameters start."""
+    """Parameter initialisation."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class DecoderOnly:
-    """Every position sees those before it: GPT-2, Llama."""
+    """A causal decoder: GPT-2, Llama."""
 
     model_dim: int
-    """The size of the vectors that flow through the blocks."""
+    """Size of the hidden states."""
     embedding: Embedding
-    """From tokens to vectors."""
+    """The embedding layer."""
     decoder: Stack
     """The blocks."""
     head: Head | None
-    """What the vectors are used for."""
+    """The head; None for hidden states only."""
     initialization: Initialization
-    """How untrained parameters start."""
+    """Parameter initialisation."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class EncoderDecoder:
-    """An encoder reads the source; a decoder writes the target and attends to it: 2017, BART, T5, Marian."""
+    """An encoder for the source, and a decoder for the target that attends to it: 2017, BART, T5, Marian."""
 
     model_dim: int
-    """The size of the vectors that flow through the blocks."""
+    """Size of the hidden states."""
     source: Embedding
-    """From source tokens to vectors."""
+    """Embedding of the source tokens."""
     target: Embedding
-    """From target tokens to vectors."""
+    """Embedding of the target tokens."""
     encoder: Stack
-    """The blocks that read."""
+    """The encoder blocks."""
     decoder: Stack
-    """The blocks that write."""
+    """The decoder blocks."""
     head: Head | None
-    """What the decoder's vectors are used for."""
+    """The head on the decoder; None for hidden states only."""
     initialization: Initialization
-    """How untrained parameters start."""
+    """Parameter initialisation."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class TwoStream:
-    """An encoder that guesses tokens in any order: a second stream asks for a token without seeing it (XLNet)."""
+    """Permutation language modelling (XLNet): a second stream predicts each token without attending to it."""
 
     model_dim: int
-    """The size of the vectors that flow through the blocks."""
+    """Size of the hidden states."""
     embedding: Embedding
-    """From tokens to vectors."""
+    """The embedding layer."""
     encoder: Stack
-    """The blocks, through which both streams pass."""
+    """The blocks, shared by both streams."""
     head: Head | None
-    """What the vectors are used for."""
+    """The head; None for hidden states only."""
     initialization: Initialization
-    """How untrained parameters start."""
+    """Parameter initialisation."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class DualEncoder:
-    """Two encoders, of texts and of images, whose features can be compared: CLIP (Radford et al. 2021)."""
+    """A text encoder and an image encoder with comparable embeddings: CLIP (Radford et al. 2021)."""
 
     text: EncoderOnly
-    """Makes a vector of a text."""
+    """The text encoder."""
     vision: EncoderOnly
-    """Makes a vector of an image, of the same size."""
+    """The image encoder; its embeddings have the same size."""
     scale: float
-    """What similarities are multiplied by when training starts, as a logarithm: it is trained like any parameter."""
+    """Initial value of the trained parameter `scale`: the logarithm of the factor on the similarities."""
 
 
 SingleNetwork = EncoderOnly | DecoderOnly | EncoderDecoder | TwoStream

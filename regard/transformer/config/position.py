@@ -1,4 +1,4 @@
-"""Where a token stands, and how a network is told."""
+"""Configs of position encodings."""
 
 from dataclasses import dataclass
 
@@ -7,88 +7,88 @@ from regard.transformer.config.common import Layout
 
 @dataclass(frozen=True, kw_only=True)
 class Sinusoidal:
-    """Fixed waves added to the embeddings (Vaswani et al. 2017, section 3.5)."""
+    """Fixed sinusoidal encodings, added to the embeddings (Vaswani et al. 2017, section 3.5)."""
 
     layout: Layout
-    """How sines and cosines share the vector."""
+    """Order of sines and cosines in the vector."""
     length: int
-    """The longest row that the network is meant for. The formula itself knows no end."""
+    """Maximum length that the network is meant for. The formula itself has no limit."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Learned:
-    """One trained vector for each position, added to the embeddings."""
+    """One learned vector per position, added to the embeddings."""
 
     length: int
-    """The longest row: there is no vector for a later position."""
+    """Number of positions: the maximum length of a sequence."""
     offset: int
-    """How many unused vectors precede that of the first position (BART: 2)."""
+    """Number of unused vectors before that of the first position (BART: 2)."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class LinearStretch:
-    """Rotary frequencies divided by a factor, for longer rows than were trained on."""
+    """Linear RoPE scaling: frequencies divided by a factor, for sequences longer than in training."""
 
     factor: float
-    """How many times longer."""
+    """Ratio of the new maximum length to that of training."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class LlamaStretch:
-    """Llama 3.1's stretch: slow waves are slowed down, fast ones kept, those between blended."""
+    """RoPE scaling of Llama 3.1: low frequencies are divided by a factor, high ones unchanged, others interpolated."""
 
     factor: float
-    """How much the slowest waves are slowed down."""
+    """Divisor of the lowest frequencies."""
     low_frequency: float
-    """Waves that turn fewer times than this within `original_length` are slowed down in full."""
+    """Pairs with fewer rotations than this within `original_length` get the full factor."""
     high_frequency: float
-    """Waves that turn more often than this are kept."""
+    """Pairs with more rotations than this are unchanged."""
     original_length: int
-    """The length of the rows of the first training."""
+    """Maximum length in the original training."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Rotary:
-    """Query and key turned by an angle that grows with the position (Su et al. 2021)."""
+    """Rotary positions (RoPE): queries and keys rotated by angles proportional to the position (Su et al. 2021)."""
 
     base: float
-    """The waves' lengths run from 2π to nearly 2π·base."""
+    """Base of the frequencies: wavelengths range from 2π to nearly 2π·base."""
     length: int
-    """The longest row that the network is meant for."""
+    """Maximum length that the network is meant for."""
     stretch: LinearStretch | LlamaStretch | None
-    """A change of the frequencies for longer rows, if there is one."""
+    """RoPE scaling, for longer sequences."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class RelativeBuckets:
-    """A trained number for each head and bucket of distances, added to the scores (Raffel et al. 2019)."""
+    """A learned bias per head and distance bucket, added to the attention scores (T5, Raffel et al. 2019)."""
 
     buckets: int
-    """How many buckets; half of them for the tokens after, where the stack looks both ways."""
+    """Number of buckets; in a bidirectional stack, half of them are for later tokens."""
     distance: int
-    """From this distance on, everything falls in the last bucket."""
+    """Distances from this one on share the last bucket."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class RelativeWaves:
-    """Waves of the distance between query and key; each block makes scores of them (Dai et al. 2019)."""
+    """Sinusoidal encodings of the distance; each block projects them to an attention bias (Dai et al. 2019)."""
 
     farthest: int | None
-    """Larger distances count as this one, if it is given."""
+    """Maximum distance: larger ones are clamped to it. None for no limit."""
     dropout: float = 0.0
-    """Dropout of the waves."""
+    """Dropout of the encodings."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Relative:
-    """Scores of content and of distance: (query + u)·key + (query + v)·(waves of the distance)."""
+    """Attention scores of content and distance: (query + u)·key + (query + v)·(encoding of the distance)."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class RelativeAndSegment:
-    """The same, and a score of whether query and key are of the same segment (Yang et al. 2019)."""
+    """As `Relative`, plus a bias for whether query and key are in the same segment (XLNet, Yang et al. 2019)."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ALiBi:
-    """A penalty that grows in proportion to the distance, with a slope for each head (Press et al. 2021)."""
+    """An attention bias proportional to the distance, with a slope per head (Press et al. 2021)."""

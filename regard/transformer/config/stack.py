@@ -1,4 +1,4 @@
-"""Attention, feed-forward, the block of the two, and blocks in a row."""
+"""Configs of attention, feed-forward layer, block and stack."""
 
 import enum
 from dataclasses import dataclass
@@ -17,130 +17,130 @@ from regard.transformer.mask import Band, Causal, Everything, Window
 
 @dataclass(frozen=True, kw_only=True)
 class Attention:
-    """Multi-head attention, to oneself or across."""
+    """Multi-head self-attention or cross-attention."""
 
     heads: int
-    """How many heads ask (queries)."""
+    """Number of query heads."""
     key_value_heads: int
-    """How many heads answer (keys and values): each serves heads / key_value_heads queries."""
+    """Number of key/value heads; each is shared by heads / key_value_heads query heads."""
     head_dim: int
-    """The size of one head's query, key and value."""
+    """Size of the query, key and value of one head."""
     scale: float
-    """What query·key is multiplied by: 1/√head_dim in the paper, 1 in T5."""
+    """Factor on query·key: 1/√head_dim in the paper, 1 in T5."""
     bias: bool
     """Whether the projections of query, key and value have a bias."""
     output_bias: bool
     """Whether the output projection has a bias."""
     position: Relative | RelativeAndSegment | None
-    """What the block itself makes of the positions that its stack gives (`Stack.position`)."""
+    """How the attention uses the relative encodings of its stack (`Stack.position`); None if it has none."""
     dropout: float = 0.0
     """Dropout of the attention weights."""
     output_dropout: float = 0.0
-    """Dropout of what comes out, before it is added to the residual stream."""
+    """Dropout of the output, before it is added to the residual stream."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Dense:
-    """down(activation(up(x)))."""
+    """A feed-forward layer: down(activation(up(x)))."""
 
     dim: int
-    """The inner size."""
+    """Inner size."""
     activation: Activation
-    """What stands between the two layers."""
+    """Activation between the two linear layers."""
     bias: bool
-    """Whether the layers have a bias."""
+    """Whether the linear layers have a bias."""
     dropout: float = 0.0
-    """Dropout of the inner values."""
+    """Dropout of the inner activations."""
     output_dropout: float = 0.0
-    """Dropout of what comes out, before it is added to the residual stream."""
+    """Dropout of the output, before it is added to the residual stream."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Gated:
-    """down(activation(gate(x)) · up(x)) (Shazeer 2020)."""
+    """A gated feed-forward layer: down(activation(gate(x)) · up(x)) (Shazeer 2020)."""
 
     dim: int
-    """The inner size."""
+    """Inner size."""
     activation: Activation
-    """What the gate goes through."""
+    """Activation of the gate."""
     bias: bool
-    """Whether the layers have a bias."""
+    """Whether the linear layers have a bias."""
     dropout: float = 0.0
-    """Dropout of the inner values."""
+    """Dropout of the inner activations."""
     output_dropout: float = 0.0
-    """Dropout of what comes out, before it is added to the residual stream."""
+    """Dropout of the output, before it is added to the residual stream."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Block:
-    """One layer of a stack: attention, cross-attention where there is an encoder to look at, feed-forward."""
+    """One layer of a stack: self-attention, cross-attention (where there is an encoder) and feed-forward."""
 
     attention: Attention
-    """Attention of the row to itself."""
+    """Self-attention."""
     cross_attention: Attention | None
-    """Attention to the encoder's output."""
+    """Attention to the encoder output."""
     feedforward: Dense | Gated
-    """The layer that treats each position alone."""
+    """The position-wise feed-forward layer."""
     norm: Norm
-    """The norm of every sublayer."""
+    """Norm of every sublayer."""
     order: NormOrder
-    """Where that norm stands."""
+    """Position of that norm."""
     mask: Everything | Window | Band
-    """A narrowing of the stack's mask for this block alone (GPT-3's local bands)."""
+    """Mask of this block, combined (&) with that of the stack (locally banded layers of GPT-3)."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Apart:
-    """Every layer has a block of its own."""
+    """No sharing: every layer has its own parameters."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Groups:
-    """Layers that follow each other use the same blocks again (ALBERT; with one group, a Universal Transformer)."""
+    """Consecutive layers share parameters (ALBERT; with one group, a Universal Transformer)."""
 
     groups: int
-    """How many groups of layers there are: those of a group share all parameters."""
+    """Number of groups of layers; the layers of a group share all parameters."""
     inner: int
-    """How many blocks one turn of a group has."""
+    """Number of different blocks in a group, applied in turn."""
 
 
 class Begin(enum.Enum):
-    """What a network with memory remembers before the first segment of a text."""
+    """Initial segment memory, before the first segment of a text."""
 
     EMPTY = "empty"
     ZEROS = "zeros"
-    """Vectors of zeros, which are attended to like any others (Transformer-XL)."""
+    """Zero vectors, which are attended to like any others (Transformer-XL)."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Recurrence:
-    """Blocks also attend to what they read in the segment before (Dai et al. 2019)."""
+    """Segment recurrence: blocks also attend to the hidden states of the segment before (Dai et al. 2019)."""
 
     length: int | None
-    """How many tokens are remembered; all of them, if it is left open."""
+    """Number of tokens in the memory; None for all."""
     begin: Begin
-    """What is remembered at first."""
+    """Initial memory."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Stack:
-    """Blocks in a row."""
+    """A stack of blocks: an encoder or a decoder."""
 
     layers: int
-    """How many blocks the vectors pass through."""
+    """Number of layers."""
     sharing: Apart | Groups
-    """Which of them are one and the same."""
+    """Which layers share parameters."""
     blocks: tuple[Block, ...]
-    """The kinds of block, repeated in turn until there are enough. Most networks have one kind."""
+    """Block configs, repeated cyclically over the layers. Most networks have one."""
     mask: Everything | Causal
-    """Who may look at whom: everything for an encoder, causal for a decoder."""
+    """Attention mask: everything for an encoder, causal for a decoder."""
     position: Rotary | RelativeBuckets | RelativeWaves | ALiBi | None
-    """Positions that enter in every block, shared by all of them."""
+    """Position encoding of attention, shared by all blocks."""
     memory: Recurrence | None
-    """What is remembered from one segment of a long text to the next."""
+    """Segment recurrence over the segments of a long text."""
     final_norm: Norm | None
-    """A norm after the last block, usual where the norms stand before their sublayers."""
+    """Norm after the last block, usual in pre-norm stacks."""
     final_dropout: float = 0.0
     """Dropout after the final norm."""
     layer_dropout: float = 0.0
-    """The chance that a whole block is skipped in training (Fan et al. 2019)."""
+    """Probability that a block is skipped in training (LayerDrop, Fan et al. 2019)."""

@@ -1,6 +1,6 @@
-"""The Transformer again, for one row, as plainly as it can be written: dense masks, no rows, no kernels, no cache.
+"""A reference implementation of the Transformer for one sequence: dense masks, no packing, no kernels, no cache.
 
-It reads a network's config and parameters and nothing else of it. In training, dropout is a factor of 1 - rate.
+It uses only the config and the parameters of a network. In training, dropout is a factor of 1 - probability.
 """
 
 import math
@@ -12,8 +12,8 @@ from regard.transformer.config import Activation, Layout, NormOrder
 from regard.transformer.mask import Band, Causal, Everything, Window
 
 
-def sees(mask, query, key):
-    """Whether the query at this position sees the key at that one."""
+def may_attend(mask, query, key):
+    """Whether the query at this position may attend to the key at that position."""
     match mask:
         case Everything():
             return True
@@ -26,10 +26,10 @@ def sees(mask, query, key):
 
 
 def dense(mask, length):
-    return torch.tensor([[sees(mask, query, key) for key in range(length)] for query in range(length)])
+    return torch.tensor([[may_attend(mask, query, key) for key in range(length)] for query in range(length)])
 
 
-def bent(activation, x):
+def activate(activation, x):
     match activation:
         case Activation.RELU:
             return torch.where(x > 0, x, 0)
@@ -46,7 +46,7 @@ def bent(activation, x):
 
 
 def sinusoid(layout, position, dim):
-    """The paper's section 3.5, number by number."""
+    """Section 3.5 of the 2017 paper, element by element."""
     even = [math.sin(position / 10000 ** (2 * i / dim)) for i in range((dim + 1) // 2)]
     odd = [math.cos(position / 10000 ** (2 * i / dim)) for i in range(dim // 2)]
     if layout is Layout.HALVES:
@@ -54,11 +54,11 @@ def sinusoid(layout, position, dim):
     return [even[i // 2] if i % 2 == 0 else odd[i // 2] for i in range(dim)]
 
 
-def turned(x, base):
-    """Rotary positions: each pair (xᵢ, xᵢ₊ₕ) a complex number, multiplied by e^(i · position · speed)."""
+def rotate(x, base):
+    """Rotary positions: each pair (xᵢ, xᵢ₊ₕ) a complex number, multiplied by e^(i · position · frequency)."""
     length, half = len(x), x.shape[-1] // 2
-    speed = base ** (-torch.arange(half, dtype=torch.float64) / half)
-    angle = torch.arange(length, dtype=torch.float64)[:, None] * speed
+    frequency = base ** (-torch.arange(half, dtype=torch.float64) / half)
+    angle = torch.arange(length, dtype=torch.float64)[:, None] * frequency
     point = torch.complex(x[..., :half], x[..., half:]) * torch.polar(torch.ones_like(angle), angle)[:, None]
     return torch.cat([point.real, point.imag], dim=-1)
 
@@ -70,31 +70,31 @@ def normalized(design, module, x):
     return x / (x.square().mean(-1, keepdim=True) + design.epsilon).sqrt() * module.weight
 
 
-def through(linear, x):
+def apply_linear(linear, x):
     x = x @ linear.weight.T
     return x if linear.bias is None else x + linear.bias
 
 
-class Plain:
-    """One row through a network."""
+class ReferenceNetwork:
+    """Computes the hidden states of one sequence."""
 
     def __init__(self, network, training=False):
         self.network, self.design, self.training = network, network.config, training
 
     def hidden(self, tokens, seen=None, segments=None):
-        """What an encoder-only or decoder-only network makes of one row; `seen` narrows the stack's mask."""
+        """Hidden states of an encoder-only or decoder-only network; `seen` is combined (&) with the stack's mask."""
         network, design = self.network, self.design
         side = "encoder" if isinstance(design, config.EncoderOnly) else "decoder"
         x = self.embedded(design.embedding, network.embedding, tokens, segments)
         return self.stacked(getattr(design, side), getattr(network, side), x, seen)
 
     def translated(self, source, target, seen=None, target_seen=None):
-        """What the decoder of an encoder-decoder network makes of one row."""
+        """Hidden states of the decoder of an encoder-decoder network."""
         network, design = self.network, self.design
         x = self.embedded(design.source, network.source, source)
-        read = self.stacked(design.encoder, network.encoder, x, seen)
+        encoded = self.stacked(design.encoder, network.encoder, x, seen)
         y = self.embedded(design.target, network.target, target)
-        return self.stacked(design.decoder, network.decoder, y, target_seen, read)
+        return self.stacked(design.decoder, network.decoder, y, target_seen, encoded)
 
     def dropped(self, x, rate):
         return x * (1 - rate) if self.training else x
@@ -111,7 +111,7 @@ class Plain:
         if design.norm is not None:
             x = normalized(design.norm, module.norm, x)
         x = self.dropped(x, design.dropout)
-        return x if module.projection is None else through(module.projection, x)
+        return x if module.projection is None else apply_linear(module.projection, x)
 
     def stacked(self, design, module, x, seen=None, source=None):
         own = dense(design.mask, len(x)) if seen is None else dense(design.mask, len(x)) & seen
@@ -146,21 +146,21 @@ class Plain:
             case NormOrder.PRE:
                 return x + self.dropped(sublayer(normalized(design.norm, residual.norm, x)), rate)
             case NormOrder.BOTH:
-                said = sublayer(normalized(design.norm, residual.norm, x))
-                return x + self.dropped(normalized(design.norm, residual.output_norm, said), rate)
+                output = sublayer(normalized(design.norm, residual.norm, x))
+                return x + self.dropped(normalized(design.norm, residual.output_norm, output), rate)
 
     def attended(self, design, module, x, y, seen=None, turn=None, bias=None):
         """Queries from x, keys and values from y."""
         weights = self.weights(design, module, x, y, seen, turn, bias)
-        value = through(module.project.value, y).unflatten(-1, (-1, design.head_dim))
+        value = apply_linear(module.project.value, y).unflatten(-1, (-1, design.head_dim))
         group = design.heads // design.key_value_heads
         heads = [self.dropped(weights[h], design.dropout) @ value[:, h // group] for h in range(design.heads)]
-        return through(module.output, torch.cat(heads, dim=-1))
+        return apply_linear(module.output, torch.cat(heads, dim=-1))
 
     def weights(self, design, module, x, y, seen=None, turn=None, bias=None):
-        """How much each query of x attends to each key of y: heads × query × key."""
-        query = through(module.project.query, x).unflatten(-1, (-1, design.head_dim))
-        key = through(module.project.key, y).unflatten(-1, (-1, design.head_dim))
+        """Attention weights of queries from x and keys from y: heads × query × key."""
+        query = apply_linear(module.project.query, x).unflatten(-1, (-1, design.head_dim))
+        key = apply_linear(module.project.key, y).unflatten(-1, (-1, design.head_dim))
         if turn is not None:
             query, key = turn(query), turn(key)
         group = design.heads // design.key_value_heads
@@ -171,11 +171,11 @@ class Plain:
         return size / torch.where(total > 0, total, 1)
 
     def positioned(self, design, module, length):
-        """What turns queries and keys, and what is added to their scores."""
+        """The rotation of queries and keys (or None), and the additive attention bias (or None)."""
         distance = torch.arange(length) - torch.arange(length)[:, None]
         match design.position:
             case config.Rotary(base=base, stretch=None):
-                return lambda x: turned(x, base), None
+                return lambda x: rotate(x, base), None
             case config.RelativeBuckets():
                 return None, module.position.weight[module.position.bucket(distance)].permute(2, 0, 1)
             case config.ALiBi():
@@ -187,9 +187,9 @@ class Plain:
                 return None, None
 
     def fed(self, design, module, x):
-        inner = through(module.up, x)
+        inner = apply_linear(module.up, x)
         if isinstance(design, config.Gated):
-            inner = bent(design.activation, through(module.gate, x)) * inner
+            inner = activate(design.activation, apply_linear(module.gate, x)) * inner
         else:
-            inner = bent(design.activation, inner)
-        return through(module.down, self.dropped(inner, design.dropout))
+            inner = activate(design.activation, inner)
+        return apply_linear(module.down, self.dropped(inner, design.dropout))

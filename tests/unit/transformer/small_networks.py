@@ -9,7 +9,7 @@ from hypothesis import Phase, settings
 from torch.nn import functional
 
 from regard.transformer import config, network
-from regard.transformer.batch_layout import Rows
+from regard.transformer.batch_layout import BatchLayout
 from regard.transformer.config import Activation, Layout, NormOrder, OutputBias, Weights
 from regard.transformer.mask import Causal, Everything
 
@@ -17,7 +17,7 @@ MODEL, VOCABULARY, SEGMENTS, ROOM = 10, 23, 3, 40
 
 
 def examples(count):
-    """So many random examples, the same in every run. To look for a smaller failing one would take minutes."""
+    """Hypothesis settings for `count` examples, the same in every run. No shrinking: it would take minutes."""
     return settings(max_examples=count, deadline=None, derandomize=True, phases=[Phase.generate])
 
 
@@ -85,7 +85,7 @@ def stack(position="none", **changes):
 
 
 def encoder_only(position="none", head=None, **changes):
-    """`changes` are of the stack."""
+    """`changes` apply to the stack."""
     return config.EncoderOnly(
         model_dim=MODEL,
         embedding=embedding(position, segments=SEGMENTS, norm=LAYER_NORM),
@@ -96,7 +96,7 @@ def encoder_only(position="none", head=None, **changes):
 
 
 def decoder_only(position="none", head=None, **changes):
-    """`changes` are of the stack."""
+    """`changes` apply to the stack."""
     return config.DecoderOnly(
         model_dim=MODEL,
         embedding=embedding(position),
@@ -107,7 +107,7 @@ def decoder_only(position="none", head=None, **changes):
 
 
 def encoder_decoder(position="none", head=None, **changes):
-    """`changes` are of the decoder. The decoder shares the encoder's token table."""
+    """`changes` apply to the decoder. The token embeddings of encoder and decoder are tied."""
     return config.EncoderDecoder(
         model_dim=MODEL,
         source=embedding(position),
@@ -123,18 +123,18 @@ DESIGNS = {"encoder": encoder_only, "decoder": decoder_only, "both": encoder_dec
 
 
 def made(design, seed=0):
-    """A network in float64, every parameter random."""
+    """Build a network in float64 with random parameters."""
     return randomized(network.build(design, dtype=torch.float64), seed).eval()
 
 
 @functools.cache
 def shared(design):
-    """The same, made once for all tests that do not change it."""
+    """The same, built once for all tests that do not modify it."""
     return made(design)
 
 
 def randomized(module, seed=0):
-    """Norm weights around one, everything else around zero, nothing exactly there."""
+    """Set norm weights to random values around one, all other parameters to random values around zero."""
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for name, value in module.named_parameters():
@@ -159,8 +159,8 @@ def chances(*shape, seed=0, p=0.5):
 
 
 def packed(rows):
-    """A list of rows of token ids side by side, and their `Rows`."""
-    return torch.cat(rows), Rows.of([len(row) for row in rows])
+    """Concatenate sequences of token ids, and return them with their `BatchLayout`."""
+    return torch.cat(rows), BatchLayout.of([len(row) for row in rows])
 
 
 def close(one, other, tolerance=1e-9):
@@ -168,7 +168,7 @@ def close(one, other, tolerance=1e-9):
 
 
 def apart(one, other):
-    """The largest difference in each vector."""
+    """Largest absolute difference in each vector."""
     return (one - other).detach().abs().amax(dim=-1)
 
 
@@ -180,7 +180,7 @@ def gradients(output, inputs):
 
 @contextlib.contextmanager
 def dropout_as_factor():
-    """Dropout as multiplication by 1 - p in training: a site or a rate that is wrong shows in the numbers."""
+    """Replace dropout by multiplication with 1 - p in training, so that a wrong place or probability shows."""
     real = functional.dropout
     functional.dropout = lambda x, p=0.5, training=True, inplace=False: x * (1 - p) if training else x
     try:

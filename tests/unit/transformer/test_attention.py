@@ -4,7 +4,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from unit.transformer.reference_network import Plain, dense, turned
+from unit.transformer.reference_network import ReferenceNetwork, dense, rotate
 from unit.transformer.small_networks import (
     ATTENTION,
     MODEL,
@@ -26,8 +26,8 @@ from unit.transformer.small_networks import (
 )
 
 from regard.transformer import config
-from regard.transformer.attention import Looking, MultiHeadAttention, Source
-from regard.transformer.batch_layout import Rows
+from regard.transformer.attention import AttentionContext, EncoderOutput, MultiHeadAttention
+from regard.transformer.batch_layout import BatchLayout
 from regard.transformer.mask import Band, Causal, Documents, Everything, Explicit, Prefix, Window
 from regard.transformer.position import Rotary
 
@@ -38,9 +38,9 @@ DOCUMENTS = text(len(LENGTHS), LONGEST, kinds=2)
 SEEN = chances(len(LENGTHS), LONGEST, LONGEST)
 PREFIX = torch.tensor([2, 0, 1, 3, 2])
 
-PLAIN = Plain(shared(decoder_only()))
+PLAIN = ReferenceNetwork(shared(decoder_only()))
 
-# Each mask, and what it shows to the tokens of a row.
+# Each mask, and its dense definition for a sequence of n tokens.
 MASKS = {
     "everything": (Everything(), lambda row, n: dense(Everything(), n)),
     "causal": (Causal(), lambda row, n: dense(Causal(), n)),
@@ -54,10 +54,10 @@ MASKS = {
 
 
 def attention(padded, **changes):
-    """An attention with random parameters, on the path of a CPU (row by row) or on that of a GPU (padded)."""
+    """An attention with random parameters, on the CPU path (packed) or on the GPU path (padded)."""
     module = randomized(MultiHeadAttention(replace(ATTENTION, **changes), MODEL))
     if padded:
-        module._rowwise = module._padded
+        module._attend_packed = module._attend_padded
     return module
 
 
@@ -72,11 +72,11 @@ def check(module, found, expected, *inputs):
 @pytest.mark.parametrize("bias", [None, 1, len(LENGTHS)])
 @pytest.mark.parametrize("mask", MASKS)
 def test_a_row_attends_to_itself_as_if_alone(mask, bias, padded):
-    """Rows of different lengths, with every mask, and numbers added to the scores for all rows or for each."""
-    module, rows = attention(padded), Rows.of(LENGTHS)
-    x = numbers(rows.tokens, MODEL).requires_grad_()
+    """Sequences of different lengths, every mask, and an additive bias for all sequences or for each."""
+    module, layout = attention(padded), BatchLayout.of(LENGTHS)
+    x = numbers(layout.num_tokens, MODEL).requires_grad_()
     added = None if bias is None else numbers(bias, 4, LONGEST, LONGEST, seed=1).requires_grad_()
-    found = module(x, Looking(rows, MASKS[mask][0], position=added))
+    found = module(x, AttentionContext(layout, MASKS[mask][0], position=added))
     expected = []
     for row, (alone, n) in enumerate(zip(x.split(LENGTHS), LENGTHS, strict=True)):
         own = None if added is None else added[row % bias, :, :n, :n]
@@ -91,12 +91,12 @@ def test_a_row_attends_to_itself_as_if_alone(mask, bias, padded):
 )
 @few
 def test_rows_of_any_lengths_turned_by_their_positions(padded, lengths, mask):
-    module, rows = attention(padded), Rows.of(lengths)
-    x = numbers(rows.tokens, MODEL).requires_grad_()
+    module, layout = attention(padded), BatchLayout.of(lengths)
+    x = numbers(layout.num_tokens, MODEL).requires_grad_()
     rotary = Rotary(config.Rotary(base=50.0, length=9, stretch=None), ATTENTION.head_dim)
-    found = module(x, Looking(rows, mask, position=rotary(rows, torch.float64)))
+    found = module(x, AttentionContext(layout, mask, position=rotary(layout, torch.float64)))
     expected = [
-        PLAIN.attended(ATTENTION, module, row, row, dense(mask, len(row)), turn=lambda x: turned(x, 50.0))
+        PLAIN.attended(ATTENTION, module, row, row, dense(mask, len(row)), turn=lambda x: rotate(x, 50.0))
         for row in x.split(lengths)
     ]
     check(module, found, torch.cat(expected), x)
@@ -106,9 +106,12 @@ def test_rows_of_any_lengths_turned_by_their_positions(padded, lengths, mask):
 @pytest.mark.parametrize("lengths", [(LENGTHS, SOURCE_LENGTHS), ((3, 3), (5, 2)), ((2, 4), (3, 3)), ((2, 2), (3, 3))])
 def test_across_each_row_attends_to_its_own_source(lengths, padded):
     module = attention(padded)
-    rows, source_rows = (Rows.of(side) for side in lengths)
-    x, y = numbers(rows.tokens, MODEL).requires_grad_(), numbers(source_rows.tokens, MODEL, seed=1).requires_grad_()
-    found = module(x, Looking(rows, Causal()), Source(y, source_rows))
+    layout, source_layout = (BatchLayout.of(side) for side in lengths)
+    x, y = (
+        numbers(layout.num_tokens, MODEL).requires_grad_(),
+        numbers(source_layout.num_tokens, MODEL, seed=1).requires_grad_(),
+    )
+    found = module(x, AttentionContext(layout, Causal()), EncoderOutput(y, source_layout))
     pairs = zip(x.split(lengths[0]), y.split(lengths[1]), strict=True)
     expected = [PLAIN.attended(ATTENTION, module, one, other) for one, other in pairs]
     check(module, found, torch.cat(expected), x, y)
@@ -118,8 +121,8 @@ def test_across_each_row_attends_to_its_own_source(lengths, padded):
 @pytest.mark.parametrize("mask", [Causal(), Window(1), Band(2)], ids=str)
 def test_masks_that_compare_positions_do_not_mind_where_a_row_starts(mask, padded):
     module, x = attention(padded), numbers(sum(LENGTHS), MODEL)
-    later = Rows.of(LENGTHS, starts=(2, 0, 5, 1, 3))
-    close(module(x, Looking(later, mask)), module(x, Looking(Rows.of(LENGTHS), mask)))
+    later = BatchLayout.of(LENGTHS, starts=(2, 0, 5, 1, 3))
+    close(module(x, AttentionContext(later, mask)), module(x, AttentionContext(BatchLayout.of(LENGTHS), mask)))
 
 
 @pytest.mark.parametrize("bias", [True, False])
@@ -137,13 +140,13 @@ def test_grouped_heads_are_many_heads_whose_keys_and_values_repeat():
             if name.startswith(("project.key", "project.value")):
                 value = value.unflatten(0, (2, -1)).repeat_interleave(2, dim=0).flatten(0, 1)
             many.get_parameter(name).copy_(value)
-    x, rows = numbers(7, MODEL), Rows.of([4, 3])
+    x, layout = numbers(7, MODEL), BatchLayout.of([4, 3])
     for mask in (Everything(), Causal(), Window(1)):
-        close(grouped(x, Looking(rows, mask)), many(x, Looking(rows, mask)), 1e-12)
+        close(grouped(x, AttentionContext(layout, mask)), many(x, AttentionContext(layout, mask)), 1e-12)
 
 
 def test_heads_must_divide_evenly():
-    with pytest.raises(ValueError, match="4 heads do not divide evenly among 3 key_value_heads"):
+    with pytest.raises(ValueError, match=r"heads \(4\) must be a multiple of key_value_heads \(3\)"):
         MultiHeadAttention(replace(ATTENTION, key_value_heads=3), MODEL)
 
 

@@ -3,7 +3,7 @@ from itertools import product
 
 import pytest
 import torch
-from unit.transformer.reference_network import Plain, dense, normalized
+from unit.transformer.reference_network import ReferenceNetwork, dense, normalized
 from unit.transformer.small_networks import (
     ATTENTION,
     BLOCK,
@@ -29,13 +29,13 @@ from unit.transformer.small_networks import (
     text,
 )
 
-from regard.transformer.attention import Looking, Source
-from regard.transformer.batch_layout import Rows
+from regard.transformer.attention import AttentionContext, EncoderOutput
+from regard.transformer.batch_layout import BatchLayout
 from regard.transformer.block import Block
 from regard.transformer.config import NormOrder
 from regard.transformer.mask import Band, Causal, Everything, Window
 
-PLAIN = Plain(shared(decoder_only()))
+PLAIN = ReferenceNetwork(shared(decoder_only()))
 
 
 def alike(one, other, inputs):
@@ -52,8 +52,8 @@ def test_a_block_is_its_sublayers_in_order_each_connected(order, norm, feedforwa
     design = replace(CROSS, order=order, norm=norm, feedforward=feedforward)
     block = randomized(Block(design, MODEL))
     x, y = numbers(5, MODEL).requires_grad_(), numbers(4, MODEL, seed=1).requires_grad_()
-    rows, source_rows = Rows.of([2, 3]), Rows.of([3, 1])
-    found = block(x, Looking(rows, Causal()), Source(y, source_rows) if source else None)
+    layout, source_layout = BatchLayout.of([2, 3]), BatchLayout.of([3, 1])
+    found = block(x, AttentionContext(layout, Causal()), EncoderOutput(y, source_layout) if source else None)
     sides = zip(x.split([2, 3]), y.split([3, 1]), strict=True)
     expected = [
         PLAIN.blocked(design, block, one, dense(Causal(), len(one)), other if source else None) for one, other in sides
@@ -67,9 +67,9 @@ def test_a_whole_network_is_its_parts_in_order_with_gradients(kind, position):
     network = shared(DESIGNS[kind](position))
     tokens, target = text(7), text(5, seed=1)
     if kind == "both":
-        pair = network(tokens[None], target[None]).hidden[0], Plain(network).translated(tokens, target)
+        pair = network(tokens[None], target[None]).hidden[0], ReferenceNetwork(network).translated(tokens, target)
     else:
-        pair = network(tokens[None]).hidden[0], Plain(network).hidden(tokens)
+        pair = network(tokens[None]).hidden[0], ReferenceNetwork(network).hidden(tokens)
     alike(*pair, list(network.parameters()))
 
 
@@ -83,21 +83,21 @@ def test_kinds_of_block_take_turns_each_with_its_own_mask_and_sizes(make, layers
     )
     network = made(make("rotary", blocks=kinds, layers=layers))
     tokens = text(7)
-    alike(network(tokens[None]).hidden[0], Plain(network).hidden(tokens), list(network.parameters()))
+    alike(network(tokens[None]).hidden[0], ReferenceNetwork(network).hidden(tokens), list(network.parameters()))
 
 
 @pytest.mark.parametrize("norm", [None, LAYER_NORM, RMS_NORM], ids=["none", "layer", "rms"])
 def test_the_final_norm_stands_after_the_last_block(norm):
     network = made(decoder_only(final_norm=norm))
     tokens = text(5)
-    seen = []
-    network.decoder.blocks[-1].register_forward_hook(lambda _, __, x: seen.append(x))
+    captured = []
+    network.decoder.blocks[-1].register_forward_hook(lambda _, __, x: captured.append(x))
     found = network(tokens[None]).hidden[0]
-    close(found, seen[0] if norm is None else normalized(norm, network.decoder.final_norm, seen[0]), 1e-12)
+    close(found, captured[0] if norm is None else normalized(norm, network.decoder.final_norm, captured[0]), 1e-12)
 
 
 def rates(design, **changes):
-    """Dropout at every site, all at different rates."""
+    """Dropout everywhere, each with a different probability."""
     attention = dict(dropout=0.05, output_dropout=0.11)
     across = dict(dropout=0.17, output_dropout=0.23)
     block = replace(
@@ -121,7 +121,7 @@ def test_dropout_falls_at_every_site_at_its_own_rate_in_training_alone(design, o
         config = replace(config, embedding=replace(config.embedding, dropout=0.47))
     network = made(config).train(training)
     tokens, target = text(6), text(4, seed=1)
-    plain = Plain(network, training)
+    plain = ReferenceNetwork(network, training)
     with dropout_as_factor():
         if design is encoder_decoder:
             pair = network(tokens[None], target[None]).hidden[0], plain.translated(tokens, target)
@@ -136,11 +136,11 @@ def test_layer_dropout_skips_every_block_at_one_in_training_and_none_in_use():
     embedded = PLAIN.embedded(network.config.embedding, network.embedding, tokens)
     skipped = normalized(RMS_NORM, network.decoder.final_norm, embedded)
     close(network.train()(tokens[None]).hidden[0], skipped, 1e-12)
-    close(network.eval()(tokens[None]).hidden[0], Plain(network).hidden(tokens), 1e-11)
+    close(network.eval()(tokens[None]).hidden[0], ReferenceNetwork(network).hidden(tokens), 1e-11)
 
 
 def test_layer_dropout_throws_for_each_block_on_its_own(monkeypatch):
-    """Throws below the rate skip: here of the five blocks the first, the fourth and the fifth run."""
+    """A block is skipped if its random number is below the probability: here blocks 1, 4 and 5 of five run."""
     network = made(decoder_only(layers=5, layer_dropout=0.4)).train()
     throws = iter([0.5, 0.3, 0.0, 0.4, 0.9])
     monkeypatch.setattr(torch, "rand", lambda *_: torch.tensor(next(throws), dtype=torch.float64))
@@ -162,7 +162,7 @@ def test_recomputing_gives_the_same_bits_and_gradients_dropout_included(kind):
             block.register_forward_pre_hook(lambda *_: calls.append(1))
 
     def run(on):
-        network.recompute(on)
+        network.set_gradient_checkpointing(on)
         calls.clear()
         torch.manual_seed(3)
         hidden = (network(tokens, target, real) if kind == "both" else network(tokens, real)).hidden
@@ -178,14 +178,14 @@ def test_recomputing_gives_the_same_bits_and_gradients_dropout_included(kind):
 @pytest.mark.parametrize(("training", "recompute"), list(product([False, True], repeat=2)))
 def test_a_cache_is_used_whether_or_not_the_network_trains_or_recomputes(training, recompute):
     network, tokens = made(decoder_only("learned")), text(2, 5)
-    whole = network(tokens).hidden
+    full = network(tokens).hidden
     network.train(training)
-    network.recompute(recompute)
+    network.set_gradient_checkpointing(recompute)
     cache = network.new_cache()
     with torch.no_grad():
         steps = [network(chunk, cache=cache).hidden for chunk in tokens.split([3, 2], dim=1)]
     assert cache.lengths == (5, 5)
-    close(torch.cat(steps, dim=1), whole)
+    close(torch.cat(steps, dim=1), full)
 
 
 def test_a_stack_narrows_its_own_mask_and_never_widens_it():

@@ -1,4 +1,4 @@
-"""With a cache = without a cache, for any rows that come, go, are copied or change places."""
+"""Results with a cache equal those without, while rows are appended, dropped, copied and reordered."""
 
 import copy
 from dataclasses import replace
@@ -23,14 +23,14 @@ from unit.transformer.small_networks import (
     text,
 )
 
-from regard.transformer.batch_layout import Rows
-from regard.transformer.cache import Cache, Kept
-from regard.transformer.head_base import Scored
+from regard.transformer.batch_layout import BatchLayout
+from regard.transformer.cache import Cache, LayerKVCache
+from regard.transformer.head_base import LogitsAt
 from regard.transformer.mask import Band, Causal, Documents, Everything, Explicit, Padding, Prefix, Window
 
 
 class Running:
-    """A batch of texts in a network with a cache, and beside it what each of them has been so far."""
+    """A running batch with a cache, and the complete tokens of each sequence so far."""
 
     def __init__(self, network, batch, seed):
         self.network, self.cache = network, network.new_cache()
@@ -39,17 +39,17 @@ class Running:
         self.sources = [text(1 + (row + seed) % 4, seed=seed + row) for row in range(batch)]
 
     def step(self, lengths, seed):
-        """New tokens for every text: what the network says of them is what it says of the text alone."""
+        """Append new tokens to every sequence, and compare with a run of each sequence alone, without a cache."""
         new = [text(length, seed=seed + row) for row, length in enumerate(lengths)]
         self.texts = [torch.cat(pair) for pair in zip(self.texts, new, strict=True)]
-        tokens, rows = packed(new)
+        tokens, layout = packed(new)
         with torch.no_grad():
             if self.translates:
-                sources, source_rows = packed(self.sources)
-                source = self.network.encode(sources, rows=source_rows)
-                found = self.network(source, tokens, target_rows=rows, cache=self.cache).hidden
+                sources, source_layout = packed(self.sources)
+                source = self.network.encode(sources, layout=source_layout)
+                found = self.network(source, tokens, target_layout=layout, cache=self.cache).hidden
             else:
-                found = self.network(tokens, rows=rows, cache=self.cache).hidden
+                found = self.network(tokens, layout=layout, cache=self.cache).hidden
             alone = [self.alone(row)[-length:] for row, length in enumerate(lengths)]
         close(found, torch.cat(alone))
         assert self.cache.lengths == tuple(len(row) for row in self.texts)
@@ -64,15 +64,15 @@ class Running:
         self.sources = [self.sources[row] for row in order]
 
     def add(self, other):
-        self.cache.add(other.cache)
+        self.cache.append_rows(other.cache)
         self.texts += other.texts
         self.sources += other.sources
 
     def take(self, order):
-        taken = copy.copy(self)
-        taken.cache = self.cache.take(order)
-        taken.keep(order)
-        return taken
+        selected = copy.copy(self)
+        selected.cache = self.cache.take(order)
+        selected.keep(order)
+        return selected
 
 
 @pytest.mark.parametrize("position", POSITIONS)
@@ -89,9 +89,9 @@ def test_texts_that_grow_leave_enter_and_are_copied_are_each_as_if_alone(positio
     for turn, change in enumerate(data.draw(st.lists(st.sampled_from(["drop", "reorder", "add"]), max_size=3))):
         batch = range(len(running.texts))
         if change == "drop":
-            gone = data.draw(st.sets(st.sampled_from(batch), max_size=len(batch) - 1))
-            running.cache.drop(sorted(gone))
-            running.keep([row for row in batch if row not in gone])
+            dropped = data.draw(st.sets(st.sampled_from(batch), max_size=len(batch) - 1))
+            running.cache.drop(sorted(dropped))
+            running.keep([row for row in batch if row not in dropped])
         elif change == "reorder":
             order = data.draw(st.lists(st.sampled_from(batch), min_size=1, max_size=4))
             running.cache.reorder(order)
@@ -107,20 +107,20 @@ def test_texts_that_grow_leave_enter_and_are_copied_are_each_as_if_alone(positio
 def test_rows_that_are_taken_apart_and_those_they_leave_go_on_each_for_itself(make):
     running = Running(shared(make("learned")), 4, seed=0)
     running.step([2, 1, 3, 1], seed=10)
-    taken = running.take([3, 1])
+    selected = running.take([3, 1])
     running.cache.reorder([0, 2])
     running.keep([0, 2])
-    taken.step([1, 2], seed=20)
+    selected.step([1, 2], seed=20)
     running.step([1, 1], seed=30)
-    running.add(taken)  # into the lines that rows have left
+    running.add(selected)  # into the rows of dropped sequences
     running.step([1, 2, 1, 1], seed=40)
 
 
 def test_rows_that_share_a_source_are_not_taken_apart():
     running = Running(shared(encoder_decoder("learned")), 1, seed=0)
     running.step([1], seed=10)
-    running.cache.spread(2)
-    with pytest.raises(ValueError, match="cannot be taken alone"):
+    running.cache.repeat_interleave(2)
+    with pytest.raises(ValueError, match=r"take\(\) needs one row per source; this cache was expanded to 2"):
         running.cache.take([0])
 
 
@@ -135,7 +135,7 @@ def test_token_by_token_for_long_enough_that_the_rectangle_grows(position):
 
 @pytest.mark.parametrize("position", POSITIONS)
 def test_lengths_that_look_like_the_bounds_of_rows(position):
-    """One and two tokens are kept of two rows; of the next ones the second stands from 1 to 2."""
+    """The cached lengths 1 and 2 equal the bounds of a sequence in the packed batch."""
     running = Running(made(decoder_only(position)), 2, seed=1)
     running.step([1, 2], seed=2)
     running.step([2, 3], seed=3)
@@ -165,7 +165,7 @@ MASKS = {
 @pytest.mark.parametrize("chunks", [(3, 1, 1, 1), (4, 2), (3, 3)], ids=str)
 @pytest.mark.parametrize("mask", MASKS)
 def test_masks_show_the_same_with_a_cache(mask, chunks):
-    """The tables of masks are over whole rows; each step is at its positions in them."""
+    """Mask tensors cover complete sequences; each step uses its positions."""
     own, given_mask, of_block = MASKS[mask]
     network = shared(decoder_only("learned", mask=own, blocks=(replace(BLOCK, mask=of_block),)))
     tokens, cache = text(2, 6), network.new_cache()
@@ -193,8 +193,8 @@ def test_the_keys_of_the_source_are_made_once():
     calls = []
     for layer, block in enumerate(network.decoder.blocks):
         project = block.cross_attention.project
-        real = project.answering
-        project.answering = lambda hidden, layer=layer, real=real: (calls.append(layer), real(hidden))[1]
+        real = project.key_value_heads
+        project.key_value_heads = lambda hidden, layer=layer, real=real: (calls.append(layer), real(hidden))[1]
     source, cache = network.encode(text(2, 5)), network.new_cache()
     for step in range(4):
         network(source, text(2, 1, seed=step), cache=cache)
@@ -224,7 +224,7 @@ def test_another_number_of_rows_than_the_cache_holds_is_an_error_that_says_so(po
     network = shared(decoder_only(position))
     cache = network.new_cache()
     network(text(2, 3), cache=cache)
-    with pytest.raises(ValueError, match=f"the cache holds 2 rows, but the batch has {batch}"):
+    with pytest.raises(ValueError, match=f"the KV cache holds 2 sequences, but the batch has {batch}"):
         network(text(batch, 1), cache=cache)
 
 
@@ -233,8 +233,8 @@ def test_rows_are_added_only_to_a_cache_that_has_seen_tokens():
     cache = network.new_cache()
     network(text(2, 3), cache=cache)
     for one, other in ((cache, network.new_cache()), (network.new_cache(), cache)):
-        with pytest.raises(ValueError, match="only after both have seen their first tokens"):
-            one.add(other)
+        with pytest.raises(ValueError, match="only when both caches hold at least one token"):
+            one.append_rows(other)
 
 
 def test_when_the_last_texts_are_finished_the_cache_is_empty_and_others_may_enter():
@@ -251,33 +251,33 @@ def test_when_the_last_texts_are_finished_the_cache_is_empty_and_others_may_ente
 
 
 def test_what_is_kept_is_what_was_given_row_by_row():
-    kept, told = Kept(), [([], [])] * 3
-    assert kept.empty
+    cache, expected = LayerKVCache(), [([], [])] * 3
+    assert cache.empty
     for turn, lengths in enumerate([(2, 1, 3), (1, 1, 1), (4, 1, 2)]):
-        rows = Rows.of(lengths)
-        key, value = numbers(rows.tokens, 2, 5, seed=turn), numbers(rows.tokens, 2, 5, seed=50 + turn)
-        kept.append(key, value, rows)
-        told = [
+        layout = BatchLayout.of(lengths)
+        key, value = numbers(layout.num_tokens, 2, 5, seed=turn), numbers(layout.num_tokens, 2, 5, seed=50 + turn)
+        cache.append(key, value, layout)
+        expected = [
             ([*keys, one], [*values, other])
-            for (keys, values), one, other in zip(told, key.split(lengths), value.split(lengths), strict=True)
+            for (keys, values), one, other in zip(expected, key.split(lengths), value.split(lengths), strict=True)
         ]
-    assert kept.lengths == (7, 3, 6)
-    assert kept.longest == 7
-    for row, (keys, values) in enumerate(told):
-        key, value, filled = kept.view(slice(row, row + 1))
-        assert filled == kept.lengths[row]
+    assert cache.lengths == (7, 3, 6)
+    assert cache.longest == 7
+    for row, (keys, values) in enumerate(expected):
+        key, value, filled = cache.view(slice(row, row + 1))
+        assert filled == cache.lengths[row]
         assert torch.equal(key[0].transpose(0, 1), torch.cat(keys))
         assert torch.equal(value[0].transpose(0, 1), torch.cat(values))
 
 
 def test_when_it_grows_it_no_longer_holds_what_left():
-    """One text that goes on and on, after all others are finished, needs room for itself alone."""
+    """A single sequence that continues after all others are finished needs memory only for itself."""
     cache = made(decoder_only("learned", WORDS, layers=1)).new_cache()
-    kept = cache.own[0]
-    kept.append(numbers(5, 2, 4), numbers(5, 2, 4, seed=1), Rows.of([1, 2, 1, 1]))
+    kept = cache.layers[0]
+    kept.append(numbers(5, 2, 4), numbers(5, 2, 4, seed=1), BatchLayout.of([1, 2, 1, 1]))
     cache.reorder([1])
     before = kept.key[0, :, :2].clone()
-    kept.append(numbers(1, 2, 4, seed=2), numbers(1, 2, 4, seed=3), Rows.of([1]))
+    kept.append(numbers(1, 2, 4, seed=2), numbers(1, 2, 4, seed=3), BatchLayout.of([1]))
     assert len(kept.key) == len(kept.value) == 1
     assert torch.equal(kept.key[0, :, :2], before)
     assert torch.equal(kept.key[0, :, 2], numbers(1, 2, 4, seed=2)[0])
@@ -285,7 +285,7 @@ def test_when_it_grows_it_no_longer_holds_what_left():
 
 def test_a_new_cache_has_a_place_for_every_layer_and_no_rows():
     cache = shared(encoder_decoder()).new_cache()
-    assert (len(cache.own), len(cache.source), cache.lengths) == (3, 3, ())
+    assert (len(cache.layers), len(cache.cross_layers), cache.lengths) == (3, 3, ())
     assert isinstance(cache, Cache)
 
 
@@ -294,7 +294,7 @@ ORDERS = [[0, 1, 2, 3], [0, 0, 2, 2], [1, 1, 3, 3], [1, 0, 2, 2], [3, 2, 1, 0], 
 
 @pytest.mark.parametrize("order", ORDERS, ids=str)
 def test_beams_that_stay_in_place_and_those_that_move_keep_their_own(order):
-    """What is copied from stays where it is, or everything moves: either way each row goes on as if alone."""
+    """Copies in place and complete reordering: either way each row continues as if alone."""
     running = Running(shared(decoder_only("rotary")), 4, seed=0)
     running.step([2, 4, 1, 3], seed=1)
     running.cache.reorder(order)
@@ -304,45 +304,45 @@ def test_beams_that_stay_in_place_and_those_that_move_keep_their_own(order):
 
 
 class Sharing:
-    """Texts in several copies that share their source, and beside them what each copy has been so far."""
+    """Beams that share their source, and the complete tokens of each beam so far."""
 
     def __init__(self, network, lengths, seed, copies=3):
         self.network, self.cache, self.copies = network, network.new_cache(), copies
         self.sources = [text(length, seed=seed + length) for length in lengths]
-        tokens, rows = packed(self.sources)
-        self.source = network.encode(tokens, rows=rows)
+        tokens, layout = packed(self.sources)
+        self.source = network.encode(tokens, layout=layout)
         first = [text(2, seed=seed + number) for number in range(len(lengths))]
-        tokens, rows = packed(first)
-        network(self.source, tokens, target_rows=rows, cache=self.cache)
-        self.cache.spread(copies)
-        self.source = self.source.spread(copies)
+        tokens, layout = packed(first)
+        network(self.source, tokens, target_layout=layout, cache=self.cache)
+        self.cache.repeat_interleave(copies)
+        self.source = self.source.repeat_interleave(copies)
         self.texts = [row for row in first for _ in range(copies)]
 
     def step(self, seed):
-        new = [text(1, seed=seed + place) for place in range(len(self.texts))]
+        new = [text(1, seed=seed + index) for index in range(len(self.texts))]
         self.texts = [torch.cat(pair) for pair in zip(self.texts, new, strict=True)]
-        tokens, rows = packed(new)
-        found = self.network(self.source, tokens, target_rows=rows, cache=self.cache).hidden
-        for place, row in enumerate(self.texts):
-            alone = self.network(self.sources[place // self.copies][None], row[None]).hidden[0, -1]
-            close(found[place], alone)
+        tokens, layout = packed(new)
+        found = self.network(self.source, tokens, target_layout=layout, cache=self.cache).hidden
+        for index, row in enumerate(self.texts):
+            alone = self.network(self.sources[index // self.copies][None], row[None]).hidden[0, -1]
+            close(found[index], alone)
 
     def keep(self, order):
         self.cache.reorder(order)
         self.texts = [self.texts[row] for row in order]
         numbers = [row // self.copies for row in order[:: self.copies]]
-        self.source, self.sources = self.source.keep(numbers), [self.sources[number] for number in numbers]
+        self.source, self.sources = self.source.reorder(numbers), [self.sources[number] for number in numbers]
 
     def add(self, other):
-        self.cache.add(other.cache)
-        self.source = self.source.add(other.source)
+        self.cache.append_rows(other.cache)
+        self.source = self.source.append_rows(other.source)
         self.sources, self.texts = self.sources + other.sources, self.texts + other.texts
 
 
 @pytest.mark.parametrize("position", POSITIONS)
 @torch.no_grad()
 def test_rows_that_share_a_source_are_as_if_each_had_its_own(position):
-    """Beams change places within their text, a text enters, others leave."""
+    """Beams are reordered within their source, a source is appended, others are dropped."""
     network = shared(encoder_decoder(position))
     running = Sharing(network, [4, 2], seed=10)
     running.step(seed=100)
@@ -358,28 +358,28 @@ def test_rows_that_share_a_source_cannot_be_torn_apart():
     network = shared(encoder_decoder())
     source, cache = network.encode(text(2, 5)), network.new_cache()
     network(source, text(2, 1), cache=cache)
-    cache.spread(2)
+    cache.repeat_interleave(2)
     for torn in ([0, 2, 1, 3], [0, 1, 2]):
-        with pytest.raises(ValueError, match="2 rows share each row of the source"):
+        with pytest.raises(ValueError, match="2 adjacent rows share each source and must stay adjacent"):
             cache.reorder(torn)
     alone = network.new_cache()
     network(source, text(2, 1), cache=alone)
-    with pytest.raises(ValueError, match="rows in 1 copies cannot stand behind rows in 2"):
-        cache.add(alone)
-    with pytest.raises(ValueError, match="rows for 1 copies cannot stand behind rows for 2"):
-        source.spread(2).add(source)
-    with pytest.raises(ValueError, match="4 source rows but 2 target rows"):
-        network(source.spread(2), text(2, 1))
+    with pytest.raises(ValueError, match="cannot append rows with 1 rows per source to a cache with 2"):
+        cache.append_rows(alone)
+    with pytest.raises(ValueError, match="cannot append an encoder output with 1 rows per source to one with 2"):
+        source.repeat_interleave(2).append_rows(source)
+    with pytest.raises(ValueError, match="4 source sequences but 2 target sequences"):
+        network(source.repeat_interleave(2), text(2, 1))
 
 
 @pytest.mark.parametrize("make", [decoder_only, encoder_decoder], ids=["decoder", "both"])
 @torch.no_grad()
 def test_only_the_last_token_of_each_row_is_scored(make):
     network = shared(make("rotary", WORDS))
-    tokens, rows = packed([text(3, seed=1), text(1, seed=2), text(4, seed=3)])
+    tokens, layout = packed([text(3, seed=1), text(1, seed=2), text(4, seed=3)])
     before = (network.encode(text(3, 2)),) if make is encoder_decoder else ()
-    named = {"target_rows" if before else "rows": rows}
-    every = network(*before, tokens, **named)
-    last = network(*before, tokens, **named, scored=Scored.LAST)
-    close(last.logits, every.logits[rows.last])
+    kwargs = {"target_layout" if before else "layout": layout}
+    every = network(*before, tokens, **kwargs)
+    last = network(*before, tokens, **kwargs, logits_at=LogitsAt.LAST)
+    close(last.logits, every.logits[layout.last_indices])
     close(last.hidden, every.hidden)

@@ -24,7 +24,7 @@ KINDS = [
 
 
 def anything(hint, dice):
-    """A random value of a type, however deep."""
+    """A random value of a type, nested to any depth."""
     if isinstance(hint, types.UnionType) or typing.get_origin(hint) is typing.Union:
         return anything(dice.choice(typing.get_args(hint)), dice)
     if dataclasses.is_dataclass(hint):
@@ -63,7 +63,7 @@ def test_any_part_survives_json_on_its_own(kind, dice):
 
 
 def places(value, where="network"):
-    """Every value inside a JSON config: where it is, what holds it, and under which key."""
+    """Every value inside a JSON config: its path, its container and its key."""
     inside = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     for key, inner in inside:
         if key != "kind":
@@ -89,12 +89,12 @@ def test_a_missing_or_unknown_field_anywhere_is_an_error_that_names_the_place_an
     written = to_json(anything(config.Network, dice))
     fields = [(where, holder, key) for where, holder, key in places(written) if isinstance(key, str)]
     where, holder, key = dice.choice(fields)
-    place, kind = where.rpartition(".")[0], holder["kind"]
+    path, kind = where.rpartition(".")[0], holder["kind"]
     value = holder.pop(key)
-    with pytest.raises(ValueError, match=re.escape(f"{place} ({kind}): missing fields ['{key}'], unknown fields []")):
+    with pytest.raises(ValueError, match=re.escape(f"{path} ({kind}): missing fields ['{key}'], unknown fields []")):
         from_json(written)
     holder[key], holder["colour"] = value, "blue"
-    with pytest.raises(ValueError, match=re.escape(f"{place} ({kind}): missing fields [], unknown fields ['colour']")):
+    with pytest.raises(ValueError, match=re.escape(f"{path} ({kind}): missing fields [], unknown fields ['colour']")):
         from_json(written)
 
 
@@ -187,7 +187,7 @@ def test_structure_has_no_defaults(kind):
 
 
 def undocumented():
-    """Fields of configs that are not followed by a sentence, and classes that have none."""
+    """Fields of configs without a docstring, and classes without one."""
     files = sorted(Path(config.__file__).parent.glob("*.py"))
     for kind in [kind for file in files for kind in ast.parse(file.read_text(encoding="utf-8")).body]:
         if not isinstance(kind, ast.ClassDef):
@@ -196,8 +196,8 @@ def undocumented():
             yield kind.name
         for statement, following in zip(kind.body, [*kind.body[1:], None], strict=True):
             if isinstance(statement, ast.AnnAssign):
-                told = isinstance(following, ast.Expr) and isinstance(following.value, ast.Constant)
-                if not (told and isinstance(following.value.value, str) and following.value.value.endswith(".")):
+                documented = isinstance(following, ast.Expr) and isinstance(following.value, ast.Constant)
+                if not (documented and isinstance(following.value.value, str) and following.value.value.endswith(".")):
                     yield f"{kind.name}.{statement.target.id}"
 
 

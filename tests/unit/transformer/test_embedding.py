@@ -2,7 +2,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from unit.transformer.reference_network import Plain
+from unit.transformer.reference_network import ReferenceNetwork
 from unit.transformer.small_networks import (
     AT_EMBEDDING,
     LAYER_NORM,
@@ -25,7 +25,7 @@ from unit.transformer.small_networks import (
 )
 
 from regard.transformer import config
-from regard.transformer.batch_layout import Rows
+from regard.transformer.batch_layout import BatchLayout
 from regard.transformer.embedding import Embedding
 
 TEXTS = [text(5), text(2, seed=1), text(2, seed=2)]
@@ -43,12 +43,12 @@ KINDS = {
 def test_the_sum_the_norm_dropout_and_the_projection_in_this_order(kind, position, training):
     design = embedding(position, dropout=0.3, **KINDS[kind])
     module = randomized(Embedding(design, MODEL)).train(training)
-    tokens, rows = packed(TEXTS)
-    segments = text(rows.tokens, seed=3, kinds=SEGMENTS) if design.segments else None
+    tokens, layout = packed(TEXTS)
+    segments = text(layout.num_tokens, seed=3, kinds=SEGMENTS) if design.segments else None
     with dropout_as_factor():
-        found = module(tokens, rows, segments)
-    plain = Plain(shared(decoder_only()), training)
-    cut = [None] * 3 if segments is None else segments.split(list(rows.lengths))
+        found = module(tokens, layout, segments)
+    plain = ReferenceNetwork(shared(decoder_only()), training)
+    cut = [None] * 3 if segments is None else segments.split(list(layout.lengths))
     expected = torch.cat([plain.embedded(design, module, *row) for row in zip(TEXTS, cut, strict=True)])
     close(found, expected, 1e-12)
     inputs = list(module.parameters())
@@ -58,24 +58,24 @@ def test_the_sum_the_norm_dropout_and_the_projection_in_this_order(kind, positio
 
 def test_segments_default_to_the_first_kind():
     module = randomized(Embedding(embedding(segments=SEGMENTS), MODEL))
-    tokens, rows = packed(TEXTS)
-    assert torch.equal(module(tokens, rows), module(tokens, rows, torch.zeros_like(tokens)))
-    assert not torch.equal(module(tokens, rows), module(tokens, rows, torch.ones_like(tokens)))
+    tokens, layout = packed(TEXTS)
+    assert torch.equal(module(tokens, layout), module(tokens, layout, torch.zeros_like(tokens)))
+    assert not torch.equal(module(tokens, layout), module(tokens, layout, torch.ones_like(tokens)))
 
 
 def test_segments_are_an_error_where_the_network_knows_none():
-    tokens, rows = packed(TEXTS)
-    with pytest.raises(ValueError, match="knows no segments: leave `segments` out"):
-        randomized(Embedding(embedding(), MODEL))(tokens, rows, torch.zeros_like(tokens))
+    tokens, layout = packed(TEXTS)
+    with pytest.raises(ValueError, match="has no segment embeddings: do not pass `segments`"):
+        randomized(Embedding(embedding(), MODEL))(tokens, layout, torch.zeros_like(tokens))
 
 
 def test_a_table_of_another_size_needs_a_projection():
-    with pytest.raises(ValueError, match=f"embeddings of 7 need a projection to a model_dim of {MODEL}"):
+    with pytest.raises(ValueError, match=f"embedding dim 7 differs from model_dim {MODEL}: add a Projection"):
         Embedding(embedding(dim=7), MODEL)
 
 
 def test_only_a_target_can_use_the_tokens_of_the_source():
-    with pytest.raises(ValueError, match="SourceTokens is for the target of an encoder-decoder"):
+    with pytest.raises(ValueError, match="SourceTokens is only valid for the target embedding of an encoder-decoder"):
         Embedding(embedding(tokens=config.SourceTokens()), MODEL)
 
 
@@ -113,12 +113,12 @@ def test_the_vector_of_padding_is_never_read():
 def test_scale_multiplies_tokens_alone():
     module = randomized(Embedding(embedding("learned", segments=SEGMENTS), MODEL))
     doubled = randomized(Embedding(embedding("learned", segments=SEGMENTS, scale=2 * 1.7), MODEL))
-    tokens, rows = packed(TEXTS)
-    close(doubled(tokens, rows) - module(tokens, rows), 1.7 * module.tokens.weight[tokens], 1e-12)
+    tokens, layout = packed(TEXTS)
+    close(doubled(tokens, layout) - module(tokens, layout), 1.7 * module.tokens.weight[tokens], 1e-12)
 
 
 def test_a_token_has_the_same_vector_wherever_its_row_stands_in_the_batch():
     module = randomized(Embedding(embedding("learned"), MODEL))
     tokens = numbers(4).argsort()
-    together = module(tokens.repeat(3), Rows.of([4, 4, 4]))
-    assert torch.equal(together.view(3, 4, MODEL), module(tokens, Rows.of([4])).expand(3, 4, MODEL))
+    together = module(tokens.repeat(3), BatchLayout.of([4, 4, 4]))
+    assert torch.equal(together.view(3, 4, MODEL), module(tokens, BatchLayout.of([4])).expand(3, 4, MODEL))

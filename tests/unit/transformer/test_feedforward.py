@@ -4,7 +4,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from unit.transformer.reference_network import bent, through
+from unit.transformer.reference_network import activate, apply_linear
 from unit.transformer.small_networks import (
     DENSE,
     GATED,
@@ -26,15 +26,15 @@ from regard.transformer.config import Activation
 @few
 def test_each_activation_is_its_formula(activation, x):
     x = torch.tensor([x], dtype=torch.float64)
-    close(feedforward.ACTIVATIONS[activation](x), bent(activation, x), 1e-12)
+    close(feedforward.ACTIVATIONS[activation](x), activate(activation, x), 1e-12)
 
 
 def by_formula(design, module, x, factor=1.0):
     if isinstance(design, config.Gated):
-        inner = bent(design.activation, through(module.gate, x)) * through(module.up, x)
+        inner = activate(design.activation, apply_linear(module.gate, x)) * apply_linear(module.up, x)
     else:
-        inner = bent(design.activation, through(module.up, x))
-    return through(module.down, inner * factor)
+        inner = activate(design.activation, apply_linear(module.up, x))
+    return apply_linear(module.down, inner * factor)
 
 
 @pytest.mark.parametrize("bias", [True, False])

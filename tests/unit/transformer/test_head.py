@@ -4,7 +4,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from unit.transformer.reference_network import bent, normalized, through
+from unit.transformer.reference_network import activate, apply_linear, normalized
 from unit.transformer.small_networks import (
     LAYER_NORM,
     MODEL,
@@ -26,20 +26,20 @@ from unit.transformer.small_networks import (
 
 from regard.transformer import config, head
 from regard.transformer import pooling as pools
-from regard.transformer.batch_layout import Rows
+from regard.transformer.batch_layout import BatchLayout
 from regard.transformer.config import Activation, OutputBias, Pooling, Weights
 from regard.transformer.embedding import Tokens
 
-ROWS = Rows.of([3, 1, 4, 4])
+ROWS = BatchLayout.of([3, 1, 4, 4])
 TRANSFORM = config.Transform(activation=Activation.GELU, norm=LAYER_NORM)
 CLASSES = config.Classification(labels=3, pooling=Pooling.MEAN, transform=TRANSFORM, bias=True)
 
 
 def built(design, dim=MODEL):
-    """A head on a network whose token table has vectors of `dim`."""
+    """A head on a network whose token embedding has size `dim`."""
     tokens = Tokens(VOCABULARY, dim)
     module = randomized(head.build(design, MODEL, tokens)).eval()
-    return module, numbers(ROWS.tokens, MODEL, seed=1).requires_grad_()
+    return module, numbers(ROWS.num_tokens, MODEL, seed=1).requires_grad_()
 
 
 TEXT_POOLING = [Pooling.FIRST, Pooling.LAST, Pooling.MEAN]  # the others are for images: test_vision.py
@@ -54,7 +54,7 @@ def pooled_by_loop(pooling, x, lengths):
 
 
 def transformed(design, module, x):
-    x = bent(design.activation, through(module.dense, x))
+    x = activate(design.activation, apply_linear(module.dense, x))
     return x if design.norm is None else normalized(design.norm, module.norm, x)
 
 
@@ -69,7 +69,7 @@ def check(found, expected, inputs):
 @few
 def test_pooling_makes_of_each_row_one_vector(pooling, lengths):
     x = numbers(sum(lengths), 5).requires_grad_()
-    check(pools.pool(pooling, x, Rows.of(lengths)), pooled_by_loop(pooling, x, lengths), [x])
+    check(pools.pool(pooling, x, BatchLayout.of(lengths)), pooled_by_loop(pooling, x, lengths), [x])
 
 
 @pytest.mark.parametrize("bias", OutputBias)
@@ -85,8 +85,8 @@ def test_a_language_model_scores_every_token_of_the_vocabulary(bias, weights, tr
     if bias is not OutputBias.NONE:
         assert module.bias.abs().min() > 0
         expected = expected + module.bias
-    assert scores.sentence is None
-    check(scores.words, expected, [x, *(p for p in module.parameters() if p.requires_grad)])
+    assert scores.sequence_logits is None
+    check(scores.token_logits, expected, [x, *(p for p in module.parameters() if p.requires_grad)])
 
 
 @pytest.mark.parametrize("weights", Weights)
@@ -94,7 +94,7 @@ def test_where_the_table_is_smaller_the_transform_leads_to_its_size(weights):
     module, x = built(replace(WORDS, transform=TRANSFORM, weights=weights), dim=7)
     assert module.output.weight.shape == (VOCABULARY, 7)
     expected = 0.7 * transformed(TRANSFORM, module.transform, x) @ module.output.weight.T + module.bias
-    close(module(x, ROWS).words, expected, 1e-12)
+    close(module(x, ROWS).token_logits, expected, 1e-12)
 
 
 @pytest.mark.parametrize("make", [encoder_only, decoder_only, encoder_decoder])
@@ -135,11 +135,11 @@ def test_a_learnt_bias_is_trained():
 
 
 def classified(design, module, x, training):
-    kept = (1 - design.input_dropout, 1 - design.dropout) if training else (1, 1)
-    pooled = kept[0] * pooled_by_loop(design.pooling, x, ROWS.lengths)
+    keep = (1 - design.input_dropout, 1 - design.dropout) if training else (1, 1)
+    pooled = keep[0] * pooled_by_loop(design.pooling, x, ROWS.lengths)
     if design.transform is not None:
         pooled = transformed(design.transform, module.transform, pooled)
-    return through(module.output, kept[1] * pooled)
+    return apply_linear(module.output, keep[1] * pooled)
 
 
 @pytest.mark.parametrize("training", [False, True])
@@ -152,8 +152,8 @@ def test_classification_pools_transforms_and_scores_with_dropout_before_each(poo
     assert (module.output.bias is not None) == bias
     with dropout_as_factor():
         scores = module.train(training)(x, ROWS)
-    assert scores.words is None
-    check(scores.sentence, classified(design, module, x, training), [x, *module.parameters()])
+    assert scores.token_logits is None
+    check(scores.sequence_logits, classified(design, module, x, training), [x, *module.parameters()])
 
 
 @pytest.mark.parametrize("pooling", TEXT_POOLING)
@@ -161,7 +161,7 @@ def test_a_pooler_gives_the_transformed_vector(pooling):
     design = config.Pooler(pooling=pooling, transform=TRANSFORM)
     module, x = built(design)
     expected = transformed(TRANSFORM, module.transform, pooled_by_loop(pooling, x, ROWS.lengths))
-    check(module(x, ROWS).sentence, expected, [x, *module.parameters()])
+    check(module(x, ROWS).sequence_logits, expected, [x, *module.parameters()])
 
 
 @pytest.mark.parametrize("training", [False, True])
@@ -179,22 +179,24 @@ def test_tagging_and_span_score_each_position_alone(design, rate, bias, training
     assert (module.output.bias is not None) == bias
     with dropout_as_factor():
         scores = module.train(training)(x, ROWS)
-    assert scores.words.shape == (ROWS.tokens, design.labels)
-    check(scores.words, through(module.output, x * (1 - rate if training else 1)), [x, *module.parameters()])
+    assert scores.token_logits.shape == (ROWS.num_tokens, design.labels)
+    check(
+        scores.token_logits, apply_linear(module.output, x * (1 - rate if training else 1)), [x, *module.parameters()]
+    )
 
 
 def test_replaced_tokens_are_told_by_one_score_after_a_transform():
     module, x = built(config.ReplacedTokens(transform=TRANSFORM))
-    expected = through(module.output, transformed(TRANSFORM, module.transform, x))
-    assert expected.shape == (ROWS.tokens, 1)
-    check(module(x, ROWS).words, expected, [x, *module.parameters()])
+    expected = apply_linear(module.output, transformed(TRANSFORM, module.transform, x))
+    assert expected.shape == (ROWS.num_tokens, 1)
+    check(module(x, ROWS).token_logits, expected, [x, *module.parameters()])
 
 
 def test_two_heads_say_what_each_says_alone():
     module, x = built(config.TwoHeads(words=WORDS, sentence=CLASSES))
     scores = module(x, ROWS)
-    close(scores.words, 0.7 * x @ module.words.output.weight.T + module.words.bias, 1e-12)
-    close(scores.sentence, classified(CLASSES, module.sentence, x, training=False), 1e-12)
+    close(scores.token_logits, 0.7 * x @ module.words.output.weight.T + module.words.bias, 1e-12)
+    close(scores.sequence_logits, classified(CLASSES, module.sentence, x, training=False), 1e-12)
 
 
 HEADS = {
@@ -208,10 +210,10 @@ HEADS = {
 }
 
 
-@pytest.mark.parametrize("with_gradients", [True, False])  # without them, scores are made a part at a time
+@pytest.mark.parametrize("with_gradients", [True, False])  # without them, logits are computed in chunks
 @pytest.mark.parametrize("kind", HEADS)
 def test_on_padded_rows_every_head_says_of_each_row_what_it_says_of_it_alone(kind, with_gradients, monkeypatch):
-    monkeypatch.setattr("regard.transformer.network.PART", 3)
+    monkeypatch.setattr("regard.transformer.network.LOGITS_CHUNK", 3)
     with torch.set_grad_enabled(with_gradients):
         check_padded_rows(kind)
 
@@ -221,7 +223,7 @@ def check_padded_rows(kind):
     tokens = text(3, 6)
     real = torch.tensor([[0, 0, 1, 1, 1, 1], [1, 1, 1, 0, 0, 0], [0, 1, 1, 1, 1, 0]], dtype=torch.bool)
     output = network(tokens, real)
-    assert (output.sentence is not None) == (kind == "two")
+    assert (output.sequence_logits is not None) == (kind == "two")
     for row in range(3):
         alone = network(tokens[row, real[row]][None])
         if kind in ("classes", "pooler"):
@@ -229,4 +231,4 @@ def check_padded_rows(kind):
         else:
             close(output.logits[row, real[row]], alone.logits[0])
         if kind == "two":
-            close(output.sentence[row], alone.sentence[0])
+            close(output.sequence_logits[row], alone.sequence_logits[0])

@@ -1,4 +1,4 @@
-"""Deviations are measured on matrices large enough that chance moves them by less than a tenth."""
+"""Standard deviations are measured on matrices large enough for a sampling error of less than a tenth."""
 
 import math
 from dataclasses import replace
@@ -20,7 +20,7 @@ ATTENTION = config.Attention(
 
 
 def designed(scheme):
-    """An encoder-decoder with everything in it, its last layer its own."""
+    """An encoder-decoder with all kinds of parameters and an untied output layer."""
     block = replace(BLOCK, attention=ATTENTION, feedforward=replace(GATED, dim=INNER))
     small = encoder_decoder("learned")
     tokens = config.Tokens(vocabulary=WORDS_KNOWN, padding=None)
@@ -44,7 +44,7 @@ def designed(scheme):
 
 
 def kind(name):
-    """What a parameter is, by its name: norm, bias, table, buckets, query, key, value, output, up, gate or down."""
+    """The kind of a parameter, by its name: norm, bias, table, buckets, query, key, value, output, up, gate or down."""
     *path, owner, last = name.split(".")
     if last == "bias" or "norm" in owner:
         return "bias" if last == "bias" else "norm"
@@ -92,10 +92,10 @@ SCHEMES = {
 @pytest.mark.parametrize("scheme", SCHEMES)
 def test_every_parameter_starts_as_its_scheme_says(scheme):
     design, deviation = SCHEMES[scheme]
-    seen = set()
+    covered = set()
     for name, value in build(designed(design), seed=1).named_parameters():
         what = kind(name)
-        seen.add(what)
+        covered.add(what)
         if what in ("norm", "bias"):
             assert torch.equal(value, torch.full_like(value, float(what == "norm"))), name
             continue
@@ -108,7 +108,7 @@ def test_every_parameter_starts_as_its_scheme_says(scheme):
             assert 0.99 * math.sqrt(3) < largest <= math.sqrt(3) * 1.0001, name
         elif value.numel() > 1000:
             assert largest > 2.5, name
-    assert seen == {
+    assert covered == {
         "norm",
         "bias",
         "tokens",

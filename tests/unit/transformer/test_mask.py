@@ -4,7 +4,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from unit.transformer.reference_network import sees
+from unit.transformer.reference_network import may_attend
 from unit.transformer.small_networks import chances, few, many, text
 
 from regard.transformer.mask import (
@@ -19,7 +19,7 @@ from regard.transformer.mask import (
     Prefix,
     Triangle,
     Window,
-    take_out_padding,
+    split_padding,
 )
 
 BATCH, LENGTH = 3, 7
@@ -28,7 +28,7 @@ seeds = st.integers(0, 999)
 
 def formula(mask):
     """A mask that needs no tensor, and its rule."""
-    return mask, lambda row, query, key: sees(mask, query, key)
+    return mask, lambda row, query, key: may_attend(mask, query, key)
 
 
 def padding(seed):
@@ -47,8 +47,8 @@ def documents(seed):
 
 
 def explicit(seed):
-    seen = chances(BATCH, LENGTH, LENGTH, seed=seed)
-    return Explicit(seen), lambda row, query, key: bool(seen[row, query, key])
+    allowed = chances(BATCH, LENGTH, LENGTH, seed=seed)
+    return Explicit(allowed), lambda row, query, key: bool(allowed[row, query, key])
 
 
 FORMULAS = [Everything(), Causal(), Window(0), Window(2), Band(1), Band(3)]
@@ -72,11 +72,11 @@ def combined(parts):
 
 
 def written_out(mask, rows, query, key):
-    """What a mask shows, as rows × queries × keys."""
-    seen = mask.visible(rows, query, key)
-    if seen is None:
-        seen = torch.ones(1, 1, 1, 1, dtype=torch.bool)
-    return seen.expand(rows.stop - rows.start, 1, query.shape[1], key.shape[1])[:, 0]
+    """A mask as a dense tensor: rows × queries × keys."""
+    evaluated = mask.attention_mask(rows, query, key)
+    if evaluated is None:
+        evaluated = torch.ones(1, 1, 1, 1, dtype=torch.bool)
+    return evaluated.expand(rows.stop - rows.start, 1, query.shape[1], key.shape[1])[:, 0]
 
 
 def by_loop(rule, rows, query, key):
@@ -118,11 +118,11 @@ def test_and_or_are_elementwise(one, other):
 
 def test_the_triangle_is_shown_only_by_causal_and_only_when_queries_are_the_keys():
     rows, at = slice(0, 1), torch.arange(LENGTH)[None]
-    assert isinstance(Causal().visible(rows, at, at), Triangle)
-    assert isinstance((Everything() & Causal()).visible(rows, at, at), Triangle)
-    assert torch.equal(Causal().visible(rows, at, at.clone())[0, 0], torch.ones(LENGTH, LENGTH).tril().bool())
+    assert isinstance(Causal().attention_mask(rows, at, at), Triangle)
+    assert isinstance((Everything() & Causal()).attention_mask(rows, at, at), Triangle)
+    assert torch.equal(Causal().attention_mask(rows, at, at.clone())[0, 0], torch.ones(LENGTH, LENGTH).tril().bool())
     for other in [*FORMULAS[2:], Causal() & Window(2), Causal() | Window(2)]:
-        assert isinstance(other.visible(rows, at, at), torch.Tensor)
+        assert isinstance(other.attention_mask(rows, at, at), torch.Tensor)
 
 
 @pytest.mark.parametrize("width", [1, 2, 5])
@@ -141,11 +141,11 @@ nested_and = st.recursive(leaves, lambda inner: st.builds(both, inner, inner), m
 @given(parts=st.lists(nested_and | combined(plain | tabled), min_size=1, max_size=3))
 @many
 def test_padding_is_taken_out_of_any_nest_of_and(parts):
-    whole = parts[0]
+    full = parts[0]
     for part in parts[1:]:
-        whole = both(part, whole)
-    mask, rule = whole
-    real, rest = take_out_padding(mask)
+        full = both(part, full)
+    mask, rule = full
+    real, rest = split_padding(mask)
     assert Padding not in kinds_in(rest)
     assert (real is None) == (Padding not in kinds_in(mask))
     at = (slice(0, BATCH), torch.arange(LENGTH)[None], torch.arange(LENGTH)[None].clone())
@@ -161,8 +161,8 @@ def test_padding_under_or_is_an_error_at_any_depth():
         (Causal() & mask) | Window(1),
         Causal() & (Window(1) | (mask & Band(2))),
     ):
-        with pytest.raises(ValueError, match=r"combines with other masks by &, not by \|"):
-            take_out_padding(wrong)
+        with pytest.raises(ValueError, match=r"combine Padding with & only, not \|"):
+            split_padding(wrong)
 
 
 @given(mask_and_rule=combined(st.builds(documents, seeds) | st.builds(explicit, seeds)), seed=seeds)
@@ -172,12 +172,12 @@ def test_compacted_it_shows_the_compacted_row_what_it_showed_the_tokens_before(m
     real = chances(BATCH, LENGTH, seed=seed, p=0.7)
     order = torch.stack([torch.tensor([*row.nonzero()[:, 0], *(~row).nonzero()[:, 0]]) for row in real])
     compact = mask.compact(order)
-    for row, kept in enumerate(real):
-        columns = kept.nonzero()[:, 0].tolist()
+    for row, real_row in enumerate(real):
+        columns = real_row.nonzero()[:, 0].tolist()
         at = torch.arange(len(columns))[None]
         expected = torch.tensor([[rule(row, query, key) for key in columns] for query in columns], dtype=torch.bool)
-        seen = written_out(compact, slice(row, row + 1), at, at.clone())[0]
-        assert torch.equal(seen, expected.view(len(columns), len(columns)))
+        evaluated = written_out(compact, slice(row, row + 1), at, at.clone())[0]
+        assert torch.equal(evaluated, expected.view(len(columns), len(columns)))
 
 
 @given(mask_and_rule=plain | st.builds(prefix, seeds))

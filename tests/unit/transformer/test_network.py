@@ -1,10 +1,10 @@
-"""The door: padding goes out, rows go through, results come back to where their tokens stood."""
+"""Networks: padding is removed on input and restored on output, and each sequence is computed as if alone."""
 
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from unit.transformer.reference_network import Plain, dense
+from unit.transformer.reference_network import ReferenceNetwork, dense
 from unit.transformer.small_networks import (
     DESIGNS,
     POSITIONS,
@@ -27,7 +27,7 @@ from unit.transformer.small_networks import (
 )
 
 from regard.transformer import network as networks
-from regard.transformer.batch_layout import Rows
+from regard.transformer.batch_layout import BatchLayout
 from regard.transformer.mask import Causal, Documents, Explicit, Padding, Prefix, Window
 
 BATCH, LENGTH = 4, 7
@@ -45,14 +45,14 @@ def real_on(side):
 
 
 def random_real(seed, batch=BATCH, length=LENGTH):
-    """Real tokens anywhere, at least one in each row."""
+    """Real tokens anywhere, at least one in each sequence."""
     real = chances(batch, length, seed=seed, p=0.6)
     real[~real.any(dim=1), seed % length] = True
     return real
 
 
 def check_rows(padded, real, alone):
-    """Each row is what it is alone; where no token stood there are zeros."""
+    """Each sequence equals a run of that sequence alone; padding gives zeros."""
     for row in range(len(real)):
         close(padded[row, real[row]], alone(row))
     assert bool((padded[~real] == 0).all())
@@ -78,7 +78,7 @@ def test_padding_anywhere_in_a_row_changes_nothing(kind, position, seed, as_mask
 def test_a_padded_row_is_the_plain_row(kind, position, side):
     network = shared(DESIGNS[kind](position))
     tokens, real = text(BATCH, LENGTH), real_on(side)
-    check_rows(network(tokens, real).hidden, real, lambda row: Plain(network).hidden(tokens[row, real[row]]))
+    check_rows(network(tokens, real).hidden, real, lambda row: ReferenceNetwork(network).hidden(tokens[row, real[row]]))
 
 
 @SIDE
@@ -86,7 +86,11 @@ def test_segments_go_through_the_door_with_their_tokens(side):
     network = shared(encoder_only("learned"))
     tokens, segments, real = text(BATCH, LENGTH), text(BATCH, LENGTH, seed=1, kinds=SEGMENTS), real_on(side)
     found = network(tokens, real, segments=segments).hidden
-    check_rows(found, real, lambda row: Plain(network).hidden(tokens[row, real[row]], None, segments[row, real[row]]))
+    check_rows(
+        found,
+        real,
+        lambda row: ReferenceNetwork(network).hidden(tokens[row, real[row]], None, segments[row, real[row]]),
+    )
 
 
 @pytest.mark.parametrize("position", POSITIONS)
@@ -98,7 +102,7 @@ def test_source_and_target_may_both_be_padded_anywhere(position, seed):
     source, target = text(BATCH, LENGTH, seed=seed), text(BATCH, 5, seed=seed + 1)
     real, target_real = random_real(seed), random_real(seed + 1, length=5)
     found = network(source, target, real, target_real).hidden
-    plain = Plain(network)
+    plain = ReferenceNetwork(network)
     check_rows(
         found,
         target_real,
@@ -112,7 +116,7 @@ def test_the_gradients_of_a_padded_batch_are_those_of_its_rows(position, side):
     network = made(encoder_only(position))
     tokens, real = text(BATCH, LENGTH), real_on(side)
     found = network(tokens, real).hidden[real]
-    expected = torch.cat([Plain(network).hidden(tokens[row, real[row]]) for row in range(BATCH)])
+    expected = torch.cat([ReferenceNetwork(network).hidden(tokens[row, real[row]]) for row in range(BATCH)])
     inputs = list(network.parameters())
     for mine, theirs in zip(gradients(found, inputs), gradients(expected, inputs), strict=True):
         close(mine, theirs)
@@ -122,7 +126,7 @@ DOCUMENTS = text(BATCH, LENGTH, seed=5, kinds=3)
 SEEN = chances(BATCH, LENGTH, LENGTH, seed=5)
 PREFIX = torch.tensor([1, 3, 0, 2])
 
-# Each mask, and what it shows to the real tokens of a row, which stand in these columns.
+# Each mask, and its dense definition for the real tokens of a row, which are in these columns.
 MASKS = {
     "documents": (Documents(DOCUMENTS), lambda row, at: DOCUMENTS[row, at, None] == DOCUMENTS[row, None, at]),
     "explicit": (Explicit(SEEN), lambda row, at: SEEN[row, at][:, at]),
@@ -146,12 +150,12 @@ MASKS = {
 @pytest.mark.parametrize("kind", ["encoder", "decoder"])
 @pytest.mark.parametrize("mask", MASKS)
 def test_masks_given_with_padding_mean_the_tokens_they_were_given_for(mask, kind, side):
-    """Tables are written beside the padded tokens; a prefix counts real ones."""
+    """Mask tensors have the shape of the padded tokens; a prefix counts real tokens."""
     network = shared(DESIGNS[kind]("learned"))
     tokens, real, (given_mask, shown) = text(BATCH, LENGTH), real_on(side), MASKS[mask]
 
     def alone(row):
-        return Plain(network).hidden(tokens[row, real[row]], shown(row, real[row].nonzero()[:, 0]))
+        return ReferenceNetwork(network).hidden(tokens[row, real[row]], shown(row, real[row].nonzero()[:, 0]))
 
     for combined in (given_mask & Padding(real), Padding(real) & given_mask):
         check_rows(network(tokens, combined).hidden, real, alone)
@@ -168,7 +172,7 @@ def test_masks_with_padding_on_both_sides_of_an_encoder_decoder(side):
 
     def alone(row):
         at, target_at = real[row].nonzero()[:, 0], target_real[row].nonzero()[:, 0]
-        return Plain(network).translated(
+        return ReferenceNetwork(network).translated(
             source[row, at], target[row, target_at], shown(row, at), target_shown(row, target_at)
         )
 
@@ -181,14 +185,14 @@ def test_masks_with_padding_on_both_sides_of_an_encoder_decoder(side):
 @examples(5)
 @torch.no_grad()
 def test_documents_in_one_row_are_rows_side_by_side_where_only_distances_matter(kind, position, lengths):
-    """Each row holds two documents; together they are as long as the longest pair."""
+    """Each row holds two documents, padded to the length of the longest pair."""
     network = shared(DESIGNS[kind](position))
     longest = max(sum(pair) for pair in lengths)
     lengths = [(first, longest - first) for first, _ in lengths]
     tokens = text(len(lengths), longest)
     ids = torch.tensor([[0] * first + [1] * second for first, second in lengths])
     one = network(tokens, Documents(ids)).hidden
-    other = network(tokens.flatten(), rows=Rows.of([n for pair in lengths for n in pair])).hidden
+    other = network(tokens.flatten(), layout=BatchLayout.of([n for pair in lengths for n in pair])).hidden
     close(one.flatten(0, 1), other)
 
 
@@ -197,14 +201,14 @@ def test_documents_in_one_row_are_rows_side_by_side_where_only_distances_matter(
 def test_packed_rows_are_the_rows_alone(kind, position):
     network = shared(DESIGNS[kind](position))
     texts, targets = [text(n, seed=n) for n in (3, 1, 4, 4)], [text(n, seed=10 + n) for n in (2, 5, 1, 3)]
-    tokens, rows = packed(texts)
-    plain = Plain(network)
+    tokens, layout = packed(texts)
+    plain = ReferenceNetwork(network)
     if kind == "both":
-        target, target_rows = packed(targets)
-        found = network(tokens, target, rows=rows, target_rows=target_rows).hidden
+        target, target_layout = packed(targets)
+        found = network(tokens, target, layout=layout, target_layout=target_layout).hidden
         expected = [plain.translated(*pair) for pair in zip(texts, targets, strict=True)]
     else:
-        found, expected = network(tokens, rows=rows).hidden, [plain.hidden(row) for row in texts]
+        found, expected = network(tokens, layout=layout).hidden, [plain.hidden(row) for row in texts]
     close(found, torch.cat(expected))
 
 
@@ -214,28 +218,28 @@ def test_where_only_distances_matter_a_row_may_start_anywhere(kind, position):
     network = shared(DESIGNS[kind](position))
     tokens, lengths = text(7), [3, 4]
     close(
-        network(tokens, rows=Rows.of(lengths, starts=[2, 5])).hidden,
-        network(tokens, rows=Rows.of(lengths)).hidden,
+        network(tokens, layout=BatchLayout.of(lengths, starts=[2, 5])).hidden,
+        network(tokens, layout=BatchLayout.of(lengths)).hidden,
     )
 
 
 def test_a_row_that_starts_later_takes_later_positions():
     network = shared(decoder_only("learned"))
-    found = network(text(3), rows=Rows.of([3], starts=[4])).hidden
+    found = network(text(3), layout=BatchLayout.of([3], starts=[4])).hidden
     moved = made(decoder_only("learned"))
     with torch.no_grad():
         moved.embedding.position.weight[:-4] = network.embedding.position.weight[4:].clone()
-    close(found, moved(text(3), rows=Rows.of([3])).hidden)
-    assert apart(found, network(text(3), rows=Rows.of([3])).hidden).min() > 1e-6
+    close(found, moved(text(3), layout=BatchLayout.of([3])).hidden)
+    assert apart(found, network(text(3), layout=BatchLayout.of([3])).hidden).min() > 1e-6
 
 
 def test_output_has_the_shape_of_the_input_and_only_what_there_is():
     network = shared(decoder_only(head=WORDS))
-    tokens, rows = packed([text(3), text(2)])
-    padded, flat = network(text(2, 5)), network(tokens, rows=rows)
+    tokens, layout = packed([text(3), text(2)])
+    padded, flat = network(text(2, 5)), network(tokens, layout=layout)
     assert padded.hidden.shape[:2] == padded.logits.shape[:2] == (2, 5)
     assert len(flat.hidden) == len(flat.logits) == 5
-    assert (padded.sentence, padded.cache, padded.source) == (None, None, None)
+    assert (padded.sequence_logits, padded.cache, padded.source) == (None, None, None)
     assert shared(decoder_only()).forward(text(2, 5)).logits is None
 
 
@@ -244,7 +248,9 @@ def test_output_has_the_shape_of_the_input_and_only_what_there_is():
 )
 def test_a_mask_of_another_shape_is_an_error(mask):
     shape = tuple(mask.real.shape)
-    with pytest.raises(ValueError, match=rf"the mask is \({shape[0]}, {shape[1]}\), the tokens are \(2, 5\)"):
+    with pytest.raises(
+        ValueError, match=rf"the mask has shape \({shape[0]}, {shape[1]}\), the tokens have shape \(2, 5\)"
+    ):
         shared(decoder_only())(text(2, 5), mask & Window(2))
 
 
@@ -257,9 +263,9 @@ def test_a_table_of_another_shape_is_an_error(mask):
 
 
 def test_padding_with_packed_tokens_is_an_error():
-    tokens, rows = packed([text(3), text(2)])
+    tokens, layout = packed([text(3), text(2)])
     with pytest.raises(ValueError, match="packed"):
-        shared(decoder_only())(tokens, Padding(torch.tensor([[True, False, True], [True, True, False]])), rows=rows)
+        shared(decoder_only())(tokens, Padding(torch.tensor([[True, False, True], [True, True, False]])), layout=layout)
 
 
 def test_a_row_of_nothing_but_padding_is_an_error_that_names_it():
@@ -270,20 +276,22 @@ def test_a_row_of_nothing_but_padding_is_an_error_that_names_it():
         (shared(encoder_decoder()), lambda n: n(text(3, 5), text(3, 5), real)),
         (shared(encoder_decoder()), lambda n: n(text(3, 5), text(3, 5), None, real)),
     ):
-        with pytest.raises(ValueError, match="row 1 is padding from end to end: leave it out"):
+        with pytest.raises(ValueError, match="sequence 1 is all padding: remove it from the batch"):
             call(network)
 
 
-@pytest.mark.parametrize("rows", [None, Rows.of([3, 3]), Rows.of([4])], ids=["none", "too many", "too few"])
+@pytest.mark.parametrize(
+    "rows", [None, BatchLayout.of([3, 3]), BatchLayout.of([4])], ids=["none", "too many", "too few"]
+)
 def test_packed_tokens_need_rows_that_add_up(rows):
-    with pytest.raises(ValueError, match=r"5 packed tokens need `rows=Rows.of\(lengths\)`"):
-        shared(decoder_only())(text(5), rows=rows)
+    with pytest.raises(ValueError, match=r"5 packed tokens need `layout=BatchLayout.of\(lengths\)`"):
+        shared(decoder_only())(text(5), layout=rows)
 
 
 @pytest.mark.parametrize("kind", DESIGNS)
 def test_a_row_longer_than_the_learned_positions_is_an_error(kind):
     network = shared(DESIGNS[kind]("learned"))
-    wrong = rf"a row of {ROOM + 1} tokens is longer than the {ROOM} positions"
+    wrong = rf"a sequence of {ROOM + 1} tokens exceeds the {ROOM} learned positions"
     if kind == "both":
         with pytest.raises(ValueError, match=wrong):
             network(text(1, ROOM + 1), text(1, 2))
@@ -299,7 +307,7 @@ def test_the_length_counts_what_a_cache_holds_and_not_padding():
     network = shared(decoder_only("learned"))
     cache = network.new_cache()
     network(text(1, ROOM), cache=cache)
-    with pytest.raises(ValueError, match=f"a row of {ROOM + 1} tokens"):
+    with pytest.raises(ValueError, match=f"a sequence of {ROOM + 1} tokens"):
         network(text(1, 1), cache=cache)
     real = torch.ones(1, ROOM + 5, dtype=torch.bool)
     real[0, :5] = False
@@ -309,17 +317,17 @@ def test_the_length_counts_what_a_cache_holds_and_not_padding():
 @pytest.mark.parametrize("position", ["interleaved", "halves", "rotary", "buckets", "alibi", "none"])
 def test_formulas_know_no_end(position):
     network, tokens = shared(decoder_only(position)), text(ROOM + 9)
-    close(network(tokens[None]).hidden[0], Plain(network).hidden(tokens))
+    close(network(tokens[None]).hidden[0], ReferenceNetwork(network).hidden(tokens))
 
 
 def test_segments_are_an_error_where_the_network_knows_none():
-    with pytest.raises(ValueError, match="knows no segments"):
+    with pytest.raises(ValueError, match="has no segment embeddings"):
         shared(decoder_only())(text(2, 5), segments=text(2, 5, kinds=2))
 
 
 def test_as_many_targets_as_sources():
     network = shared(encoder_decoder())
-    with pytest.raises(ValueError, match="3 source rows but 2 target rows"):
+    with pytest.raises(ValueError, match="3 source sequences but 2 target sequences"):
         network(network.encode(text(3, 5)), text(2, 4))
 
 
@@ -346,9 +354,9 @@ def test_in_float32_it_is_the_same_network(kind):
 
 def test_a_query_that_may_see_nothing_is_no_nan():
     network = made(encoder_only("learned"))
-    seen = chances(2, 5, 5)
-    seen[0, 3] = False
-    output = network(text(2, 5), Explicit(seen)).hidden
-    close(output[0], Plain(network).hidden(text(2, 5)[0], seen[0]))
+    allowed = chances(2, 5, 5)
+    allowed[0, 3] = False
+    output = network(text(2, 5), Explicit(allowed)).hidden
+    close(output[0], ReferenceNetwork(network).hidden(text(2, 5)[0], allowed[0]))
     for gradient in gradients(output, list(network.parameters())):
         assert bool(gradient.isfinite().all())

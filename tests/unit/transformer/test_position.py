@@ -6,7 +6,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from unit.transformer.reference_network import Plain, sinusoid, turned
+from unit.transformer.reference_network import ReferenceNetwork, rotate, sinusoid
 from unit.transformer.small_networks import (
     ATTENTION,
     BLOCK,
@@ -25,11 +25,11 @@ from unit.transformer.small_networks import (
 )
 
 from regard.transformer import config
-from regard.transformer.batch_layout import Rows
+from regard.transformer.batch_layout import BatchLayout
 from regard.transformer.config import Layout
 from regard.transformer.position import ALiBi, Learned, RelativeBuckets, Rotary, Sinusoidal
 
-ROWS = Rows.of([3, 5, 1], starts=[2, 0, 700])
+ROWS = BatchLayout.of([3, 5, 1], starts=[2, 0, 700])
 
 
 @pytest.mark.parametrize("dim", [1, 2, 7, 10])
@@ -42,9 +42,9 @@ def test_sinusoidal_is_the_formula_of_the_paper_at_every_position(layout, dim):
 
 def test_sinusoidal_is_computed_in_float64_and_rounded_last():
     """At position 100,000 an angle in float32 is wrong in its third digit."""
-    rows = Rows.of([1], starts=[100_000])
+    layout = BatchLayout.of([1], starts=[100_000])
     part = Sinusoidal(config.Sinusoidal(layout=Layout.HALVES, length=5), 8)
-    assert torch.equal(part(rows, torch.float32), part(rows, torch.float64).float())
+    assert torch.equal(part(layout, torch.float32), part(layout, torch.float64).float())
 
 
 def test_learned_takes_the_vector_of_the_position_behind_the_offset():
@@ -72,7 +72,7 @@ def test_rotary_products_depend_on_the_distance_alone_and_lengths_are_kept(stret
     part, x, y = rotary(stretch), numbers(1, 3, 6, seed=seed), numbers(1, 3, 6, seed=seed + 1)
 
     def at(position, x):
-        return part(Rows.of([1], starts=[position]), torch.float64).turn(x)
+        return part(BatchLayout.of([1], starts=[position]), torch.float64).rotate(x)
 
     product = (at(query, x) * at(key, y)).sum(-1)
     close((at(query + shift, x) * at(key + shift, y)).sum(-1), product, 1e-9)
@@ -80,23 +80,27 @@ def test_rotary_products_depend_on_the_distance_alone_and_lengths_are_kept(stret
 
 
 def test_rotary_turns_each_token_by_its_position_in_its_row():
-    x = numbers(ROWS.tokens, 3, 6)
-    found = rotary()(ROWS, torch.float64).turn(x)
+    x = numbers(ROWS.num_tokens, 3, 6)
+    found = rotary()(ROWS, torch.float64).rotate(x)
     for token, position in enumerate(ROWS.positions.tolist()):
         alone = x[token].expand(position + 1, -1, -1)
-        close(found[token], turned(alone, 50.0)[position], 1e-11)
+        close(found[token], rotate(alone, 50.0)[position], 1e-11)
 
 
 def test_rotary_at_the_first_position_changes_nothing_and_later_does():
     x = numbers(2, 3, 6)
-    found = rotary()(Rows.of([2]), torch.float64).turn(x)
+    found = rotary()(BatchLayout.of([2]), torch.float64).rotate(x)
     assert torch.equal(found[0], x[0])
     assert (found[1] - x[1]).abs().max() > 0.1
 
 
 def test_linear_stretch_divides_every_frequency():
-    close(rotary(STRETCHES[1]).speed(), rotary().speed() / 3, 1e-15)
-    close(rotary().speed(), torch.tensor([50.0 ** (-2 * i / 6) for i in range(3)], dtype=torch.float64), 1e-15)
+    close(rotary(STRETCHES[1]).scaled_frequencies(), rotary().scaled_frequencies() / 3, 1e-15)
+    close(
+        rotary().scaled_frequencies(),
+        torch.tensor([50.0 ** (-2 * i / 6) for i in range(3)], dtype=torch.float64),
+        1e-15,
+    )
 
 
 @given(
@@ -110,7 +114,7 @@ def test_linear_stretch_divides_every_frequency():
 def test_llama_stretch_keeps_fast_waves_slows_slow_ones_and_blends_between(factor, low, width, length, base):
     stretch = config.LlamaStretch(factor=factor, low_frequency=low, high_frequency=low + width, original_length=length)
     expected = []
-    for speed in rotary(base=base, head_dim=32).speed().tolist():
+    for speed in rotary(base=base, head_dim=32).scaled_frequencies().tolist():
         wave = 2 * math.pi / speed
         if wave < length / (low + width):
             expected.append(speed)
@@ -119,11 +123,11 @@ def test_llama_stretch_keeps_fast_waves_slows_slow_ones_and_blends_between(facto
         else:
             smooth = (length / wave - low) / width
             expected.append((1 - smooth) * speed / factor + smooth * speed)
-    close(rotary(stretch, base, 32).speed(), torch.tensor(expected, dtype=torch.float64), 1e-12)
+    close(rotary(stretch, base, 32).scaled_frequencies(), torch.tensor(expected, dtype=torch.float64), 1e-12)
 
 
 def test_stretches_are_those_of_transformers():
-    """Which computes them in float32."""
+    """transformers computes them in float32."""
     from transformers import LlamaConfig
     from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
@@ -134,21 +138,21 @@ def test_stretches_are_those_of_transformers():
         design = LlamaConfig(hidden_size=64, num_attention_heads=2, max_position_embeddings=96, rope_parameters=rope)
         speed, factor = ROPE_INIT_FUNCTIONS[theirs["rope_type"]](design, torch.device("cpu"))
         assert factor == 1
-        close(rotary(stretch, 500.0, 32).speed().float(), speed, 1e-6)
+        close(rotary(stretch, 500.0, 32).scaled_frequencies().float(), speed, 1e-6)
 
 
 def test_buckets_are_those_of_transformers():
     from transformers.models.t5.modeling_t5 import T5Attention
 
     distances = torch.arange(-300, 301)
-    for both_ways, (buckets, distance) in product([True, False], [(32, 128), (8, 9), (6, 5), (20, 64), (64, 256)]):
-        part = RelativeBuckets(config.RelativeBuckets(buckets=buckets, distance=distance), 4, both_ways)
-        theirs = T5Attention._relative_position_bucket(distances, both_ways, buckets, distance)
-        assert torch.equal(part.bucket(distances), theirs), (both_ways, buckets, distance)
+    for bidirectional, (buckets, distance) in product([True, False], [(32, 128), (8, 9), (6, 5), (20, 64), (64, 256)]):
+        part = RelativeBuckets(config.RelativeBuckets(buckets=buckets, distance=distance), 4, bidirectional)
+        theirs = T5Attention._relative_position_bucket(distances, bidirectional, buckets, distance)
+        assert torch.equal(part.bucket(distances), theirs), (bidirectional, buckets, distance)
 
 
 def test_the_bias_of_buckets_is_the_number_of_the_distance_for_each_head():
-    part = randomized(RelativeBuckets(config.RelativeBuckets(buckets=8, distance=9), 3, both_ways=True))
+    part = randomized(RelativeBuckets(config.RelativeBuckets(buckets=8, distance=9), 3, bidirectional=True))
     query, key = text(2, 4, kinds=30), text(2, 5, seed=1, kinds=30)
     bias = part(query, key)
     for row, head, q, k in torch.cartesian_prod(*map(torch.arange, (2, 3, 4, 5))).tolist():
@@ -181,7 +185,7 @@ def test_alibi_is_exact_in_a_network_of_float64():
     attention = replace(ATTENTION, heads=16)
     network = made(decoder_only("alibi", blocks=(replace(BLOCK, attention=attention),)))
     tokens = text(9)
-    close(network(tokens[None]).hidden[0], Plain(network).hidden(tokens))
+    close(network(tokens[None]).hidden[0], ReferenceNetwork(network).hidden(tokens))
 
 
 @pytest.mark.parametrize("position", POSITIONS)
@@ -194,9 +198,9 @@ def test_with_a_cache_each_row_continues_at_its_own_position(position, lengths, 
     network = shared(decoder_only(position))
     texts = [text(before + after, seed=seed + row) for row, (before, after) in enumerate(lengths)]
     cache = network.new_cache()
-    first, rows = packed([row[:before] for row, (before, _) in zip(texts, lengths, strict=True)])
-    network(first, rows=rows, cache=cache)
-    rest, rows = packed([row[before:] for row, (before, _) in zip(texts, lengths, strict=True)])
-    found = network(rest, rows=rows, cache=cache).hidden
-    whole = torch.cat([network(row[None]).hidden[0, before:] for row, (before, _) in zip(texts, lengths, strict=True)])
-    close(found, whole)
+    first, layout = packed([row[:before] for row, (before, _) in zip(texts, lengths, strict=True)])
+    network(first, layout=layout, cache=cache)
+    rest, layout = packed([row[before:] for row, (before, _) in zip(texts, lengths, strict=True)])
+    found = network(rest, layout=layout, cache=cache).hidden
+    full = torch.cat([network(row[None]).hidden[0, before:] for row, (before, _) in zip(texts, lengths, strict=True)])
+    close(found, full)

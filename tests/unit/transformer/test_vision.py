@@ -1,4 +1,4 @@
-"""Images: patches against an explicit loop, pooling, two encoders, and what is said when something does not fit."""
+"""Images: patches against an explicit loop, pooling, dual encoders, and error messages."""
 
 import json
 from dataclasses import replace
@@ -7,14 +7,15 @@ import pytest
 import torch
 
 from regard.families.registry import FAMILIES
-from regard.transformer import config, module_tree
-from regard.transformer.batch_layout import Rows
-from regard.transformer.capture import watch
+from regard.transformer import config
+from regard.transformer.activation_capture import capture
+from regard.transformer.batch_layout import BatchLayout
 from regard.transformer.config_json import from_json, to_json
 from regard.transformer.dual_encoder import DualEncoder
-from regard.transformer.network import build, empty
+from regard.transformer.network import build, build_on_meta
 from regard.transformer.patches import MaskedImages, Patches
-from regard.transformer.pooling import place, pool
+from regard.transformer.pooling import pool, token_index
+from regard.transformer.summary import count_parameters
 
 # Every size differs. Below and right of the 2 × 3 patches some pixels are left over.
 DESIGN = config.Patches(image=(9, 16), patch=(4, 5), channels=2, bias=True, mask_vector=True)
@@ -48,7 +49,9 @@ def patches():
 
 @pytest.fixture(scope="module")
 def clip():
-    design, _ = FAMILIES["clip"].read({"text_config": TEXT, "vision_config": VISION, "projection_dim": 9}, "CLIPModel")
+    design, _ = FAMILIES["clip"].read_config(
+        {"text_config": TEXT, "vision_config": VISION, "projection_dim": 9}, "CLIPModel"
+    )
     return random(build(design))
 
 
@@ -85,9 +88,9 @@ def test_hidden_patches_are_not_seen(patches):
 
 def test_picture_undoes_cut(patches):
     images = drawn(BATCH, 2, 9, 16)
-    pixels = patches.cut(images)
+    pixels = patches.patchify(images)
     somewhere = torch.cat([drawn(BATCH, 1, pixels.shape[2]), pixels], dim=1)
-    assert torch.equal(patches.picture(somewhere), images[:, :, :8, :15])
+    assert torch.equal(patches.unpatchify(somewhere), images[:, :, :8, :15])
 
 
 def test_images_of_another_type_are_converted(patches):
@@ -107,16 +110,16 @@ def test_what_is_hidden_must_fit(patches):
     with pytest.raises(ValueError, match=r"must be 3×6 .* found 3×7"):
         patches.check(MaskedImages(images, torch.zeros(BATCH, 7, dtype=torch.bool)))
     plain = Patches(config.Patches(image=(9, 16), patch=(4, 5), channels=2, bias=False, mask_vector=False), DIM)
-    with pytest.raises(ValueError, match="no vector for hidden patches"):
+    with pytest.raises(ValueError, match="no mask vector: pass the images without `masked`"):
         plain.check(MaskedImages(images, torch.zeros(BATCH, 6, dtype=torch.bool)))
 
 
 def test_a_patch_larger_than_the_image_is_an_error():
-    with pytest.raises(ValueError, match="9×16 hold no patch of 10×5"):
+    with pytest.raises(ValueError, match="an image of 9×16 is smaller than one patch of 10×5"):
         Patches(config.Patches(image=(9, 16), patch=(10, 5), channels=2, bias=False, mask_vector=False), DIM)
 
 
-ROWS = Rows.of((4, 2, 5))
+ROWS = BatchLayout.of((4, 2, 5))
 
 
 def test_mean_after_first():
@@ -127,17 +130,17 @@ def test_mean_after_first():
 
 def test_the_first_place_of_a_token():
     tokens = torch.tensor([1, 9, 5, 5, 5, 0, 7, 3, 5, 2, 5])
-    assert place(config.AtToken(token=5), tokens, ROWS).tolist() == [2, 4, 8]
+    assert token_index(config.AtToken(token=5), tokens, ROWS).tolist() == [2, 4, 8]
 
 
 def test_the_first_place_of_the_highest_token():
     tokens = torch.tensor([1, 9, 5, 9, 0, 0, 7, 3, 8, 8, 5])
-    assert place(config.HighestToken(), tokens, ROWS).tolist() == [1, 4, 8]
+    assert token_index(config.HighestToken(), tokens, ROWS).tolist() == [1, 4, 8]
 
 
 def test_a_row_without_the_token_is_an_error():
-    with pytest.raises(ValueError, match=r"row 1 .*token=5.*has no such token"):
-        place(config.AtToken(token=5), torch.tensor([1, 9, 5, 5, 4, 0, 7, 3, 5, 2, 5]), ROWS)
+    with pytest.raises(ValueError, match=r"sequence 1 does not contain the token that AtToken\(token=5\) pools at"):
+        token_index(config.AtToken(token=5), torch.tensor([1, 9, 5, 5, 4, 0, 7, 3, 5, 2, 5]), ROWS)
 
 
 def test_similarity_is_what_the_definition_says(clip):
@@ -148,46 +151,48 @@ def test_similarity_is_what_the_definition_says(clip):
         for column in range(4):
             one, other = text[row], picture[column]
             cosine = (one @ other) / (one @ one).sqrt() / (other @ other).sqrt()
-            assert found.by_text[row, column].item() == pytest.approx((cosine * clip.scale.exp()).item(), rel=1e-12)
-    assert torch.equal(found.by_image, found.by_text.T)
-    assert torch.allclose(found.text.norm(dim=1), torch.ones(3, dtype=torch.float64))
-    assert torch.allclose(found.images.norm(dim=1), torch.ones(4, dtype=torch.float64))
+            assert found.logits_per_text[row, column].item() == pytest.approx(
+                (cosine * clip.scale.exp()).item(), rel=1e-12
+            )
+    assert torch.equal(found.logits_per_image, found.logits_per_text.T)
+    assert torch.allclose(found.text_embeddings.norm(dim=1), torch.ones(3, dtype=torch.float64))
+    assert torch.allclose(found.image_embeddings.norm(dim=1), torch.ones(4, dtype=torch.float64))
 
 
 def test_an_image_is_classified_by_the_words_for_its_labels(clip):
-    """Zero-shot classification: each label is a text, embedded once; an image belongs to the text that is nearest."""
+    """Zero-shot classification: each label is a text; an image gets the label of the most similar text."""
     labels = clip.embed_text(TEXTS)  # "a photo of a cat", "a photo of a dog", "a photo of a bird": tokens, and the end
     images = clip.embed_images(drawn(2, 3, 12, 12))
-    chance = clip.compare(labels, images).by_image.softmax(dim=-1)
+    chance = clip.compare(labels, images).logits_per_image.softmax(dim=-1)
     assert chance.shape == (2, 3)
     assert torch.allclose(chance.sum(dim=1), torch.ones(2, dtype=torch.float64))
-    one_by_one = [clip.compare(labels, image[None]).by_image.softmax(dim=-1)[0] for image in images]
+    one_by_one = [clip.compare(labels, image[None]).logits_per_image.softmax(dim=-1)[0] for image in images]
     assert torch.allclose(chance, torch.stack(one_by_one))
 
 
 def test_a_text_is_what_stands_before_its_end(clip):
-    """The mask is causal, so what follows the end token, padding or not, changes nothing."""
+    """The mask is causal, so tokens after the end token, padding or not, do not affect the result."""
     other = TEXTS.clone()
     other[0, 3:], other[1, 2:] = 8, 13
     assert torch.allclose(clip.embed_text(TEXTS), clip.embed_text(other), rtol=0, atol=1e-12)
     real = torch.tensor([[1, 1, 1, 0, 0], [1, 1, 0, 0, 0], [1, 1, 1, 1, 1]], dtype=torch.bool)
     assert torch.allclose(clip.embed_text(TEXTS), clip.embed_text(TEXTS, real), rtol=0, atol=1e-12)
-    packed = clip.embed_text(TEXTS[real], rows=Rows.of((3, 2, 5)))
+    packed = clip.embed_text(TEXTS[real], layout=BatchLayout.of((3, 2, 5)))
     assert torch.allclose(clip.embed_text(TEXTS), packed, rtol=0, atol=1e-12)
 
 
 def test_the_parts_of_a_pair_can_be_watched_counted_and_recomputed(clip):
-    with watch(clip, "vision.encoder.blocks.1.attention") as seen:
+    with capture(clip, "vision.encoder.blocks.1.attention") as captured:
         clip(TEXTS, drawn(2, 3, 12, 12))
-    assert [weights.shape for weights in seen["vision.encoder.blocks.1.attention"]] == [(2, 10, 10)] * 2
-    assert module_tree.count(clip.config) == sum(value.numel() for value in clip.parameters())
-    clip.recompute()
-    assert clip.vision.encoder.recompute
-    clip.recompute(False)
+    assert [weights.shape for weights in captured["vision.encoder.blocks.1.attention"]] == [(2, 10, 10)] * 2
+    assert count_parameters(clip.config) == sum(value.numel() for value in clip.parameters())
+    clip.set_gradient_checkpointing()
+    assert clip.vision.encoder.gradient_checkpointing
+    clip.set_gradient_checkpointing(False)
 
 
 def test_a_pair_is_drawn_from_its_seed(clip):
-    assert isinstance(empty(clip.config), DualEncoder)
+    assert isinstance(build_on_meta(clip.config), DualEncoder)
     one, same, other = (build(clip.config, seed=seed) for seed in (4, 4, 5))
     for (name, value), again, different in zip(
         one.named_parameters(), same.parameters(), other.parameters(), strict=True
@@ -199,7 +204,7 @@ def test_a_pair_is_drawn_from_its_seed(clip):
 
 def test_sides_that_cannot_be_compared_are_an_error(clip):
     narrow = replace(clip.config.text, head=replace(clip.config.text.head, projection=8))
-    with pytest.raises(ValueError, match="vectors of 8, images of 9"):
+    with pytest.raises(ValueError, match="text features have size 8, image features 9"):
         build(replace(clip.config, text=narrow))
     with pytest.raises(ValueError, match="needs the head Features, found None"):
         build(replace(clip.config, vision=replace(clip.config.vision, head=None)))
@@ -211,13 +216,13 @@ def test_configs_survive_json(clip):
 
 def test_images_and_words_are_not_confused(clip):
     images = drawn(2, 3, 12, 12)
-    with pytest.raises(ValueError, match="leave `rows` and a padding mask out"):
-        clip.vision(images, rows=Rows.of((10, 10)))
-    with pytest.raises(ValueError, match="leave `rows` and a padding mask out"):
+    with pytest.raises(ValueError, match="do not pass `layout` or a padding mask"):
+        clip.vision(images, layout=BatchLayout.of((10, 10)))
+    with pytest.raises(ValueError, match="do not pass `layout` or a padding mask"):
         clip.vision(images, torch.ones(2, 10, dtype=torch.bool))
-    with pytest.raises(ValueError, match="reads token ids, not images"):
+    with pytest.raises(ValueError, match="expects token ids, found images"):
         clip.text(images)
-    with pytest.raises(ValueError, match="knows no segments"):
+    with pytest.raises(ValueError, match="has no segment embeddings"):
         clip.vision(images, segments=torch.zeros(2, 10, dtype=torch.long))
     with pytest.raises(ValueError, match="expected images of batch × 3×12×12"):
         clip.vision(images[:, :, :-1])
@@ -234,5 +239,5 @@ def test_images_and_words_are_not_confused(clip):
     ],
 )
 def test_a_head_for_words_on_images_is_an_error(clip, head):
-    with pytest.raises(ValueError, match="reads images, and the head is for words"):
+    with pytest.raises(ValueError, match="needs token embeddings, but the network embeds image patches"):
         build(replace(clip.config.vision, head=head))
