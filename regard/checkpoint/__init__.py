@@ -1,1 +1,1 @@
-"""Other people's files: read into a network, written back, with a report of every tensor."""
+"""Checkpoints: load one into a network with a report of every tensor, and save a network."""

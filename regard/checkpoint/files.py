@@ -1,8 +1,8 @@
-"""Folders of tensors on disk, read without trusting them and written so that nobody ever sees half a file.
+"""Checkpoint files: untrusted files are read safely, and files are written atomically.
 
-Nothing is executed: safetensors is plain data, and an old `pytorch_model.bin` goes through torch's restricted loader,
-which knows tensors and nothing else. Nothing is allocated by what a header claims: names, types and shapes are read
-first, tensors one by one when they are asked for, straight from the mapped file.
+No code is executed: safetensors is plain data, and an old `pytorch_model.bin` goes through torch's restricted loader,
+which accepts only tensors. No memory is allocated on the word of a header: names, dtypes and shapes are read first, and
+each tensor is read on demand from the memory-mapped file.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-CONFIG = "config.json"
-WEIGHTS = "model.safetensors"
-OLD_WEIGHTS = "pytorch_model.bin"
-SHARD_BYTES = 5 * 10**9
+CONFIG_FILE = "config.json"
+WEIGHTS_FILE = "model.safetensors"
+PICKLE_WEIGHTS_FILE = "pytorch_model.bin"
+MAX_SHARD_BYTES = 5 * 10**9
 
 DTYPES = {
     "F64": torch.float64,
@@ -35,32 +35,32 @@ DTYPES = {
 
 
 class CheckpointError(ValueError):
-    """A folder that cannot be read: it names the file, what was found, what was expected and what to do."""
+    """A checkpoint cannot be read. The message names the file, what was found, what was expected and what to do."""
 
 
 @dataclass(frozen=True)
-class Stored:
+class LazyTensor:
     """One tensor of a checkpoint, not yet read."""
 
     name: str
     shape: tuple[int, ...]
     dtype: torch.dtype | None
-    """None where it is no floating-point type."""
+    """None if it is not a floating-point type."""
     read: Callable[[], Tensor]
-    levels: Callable[[], tuple[Tensor, Tensor]] | None = None
-    """Where it is bytes: its levels, and the scales that make them numbers (`rounding.py`)."""
+    read_quantized: Callable[[], tuple[Tensor, Tensor]] | None = None
+    """For an int8 tensor: reads the quantized values and their scale (`quantized_tensor.py`)."""
 
-    def same(self, other: Stored) -> bool:
-        """Whether both hold the same numbers. Bytes are compared as they are."""
+    def equals(self, other: LazyTensor) -> bool:
+        """Whether both hold the same values. Two int8 tensors are compared without dequantizing them."""
         if self.shape != other.shape:
             return False
-        if self.levels is not None and other.levels is not None:
-            return all(map(torch.equal, self.levels(), other.levels()))
+        if self.read_quantized is not None and other.read_quantized is not None:
+            return all(map(torch.equal, self.read_quantized(), other.read_quantized()))
         return torch.equal(self.read(), other.read())
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """A JSON object from a file."""
+    """Read a JSON object from a file."""
     try:
         text = path.read_text(encoding="utf-8")
     except FileNotFoundError:
@@ -70,44 +70,49 @@ def read_json(path: Path) -> dict[str, Any]:
     try:
         value = json.loads(text)
     except json.JSONDecodeError as error:
-        raise CheckpointError(f"{path}, line {error.lineno}: this is no valid JSON ({error.msg})") from None
+        raise CheckpointError(f"{path}, line {error.lineno}: invalid JSON ({error.msg})") from None
     except RecursionError:
-        raise CheckpointError(f"{path}: JSON nested too deeply to be a model's") from None
+        raise CheckpointError(f"{path}: JSON nested too deeply") from None
     except ValueError as error:
-        raise CheckpointError(f"{path}: this is no JSON of a model's ({error})") from None
+        raise CheckpointError(f"{path}: invalid JSON ({error})") from None
     if not isinstance(value, dict):
         raise CheckpointError(f"{path}: expected a JSON object, found {type(value).__name__}")
     return value
 
 
 @contextmanager
-def open_tensors(folder: Path) -> Iterator[dict[str, Stored]]:
-    """All tensors of a folder by name: from safetensors or an old `.bin`, whole or in shards."""
-    for single, open_one in ((WEIGHTS, _safetensors), (OLD_WEIGHTS, _restricted_pickle)):
+def open_tensors(folder: Path) -> Iterator[dict[str, LazyTensor]]:
+    """Open all tensors of a folder by name: from safetensors or an old `.bin`, a single file or shards."""
+    for single, open_file in ((WEIGHTS_FILE, _open_safetensors), (PICKLE_WEIGHTS_FILE, _open_pickle)):
         index = folder / f"{single}.index.json"
         if (folder / single).is_file():
-            yield dict(_stored(open_one, [folder / single]))
+            yield dict(_index_tensors(open_file, [folder / single]))
             return
         if index.is_file():
-            yield dict(_stored(open_one, _shards(index)))
+            yield dict(_index_tensors(open_file, _shard_paths(index)))
             return
-    there = ", ".join(sorted(path.name for path in folder.iterdir())[:8]) or "nothing"
+    names = ", ".join(sorted(path.name for path in folder.iterdir())[:8]) or "nothing"
     raise CheckpointError(
-        f"{folder} has no weights: expected {WEIGHTS} (or its shards with an index) or {OLD_WEIGHTS}, found {there}"
+        f"{folder} has no weights: expected {WEIGHTS_FILE} (or its shards with an index) or {PICKLE_WEIGHTS_FILE}, "
+        f"found {names}"
     )
 
 
-def _stored(open_one: Callable[[Path], Iterable[Stored]], paths: Iterable[Path]) -> Iterator[tuple[str, Stored]]:
-    seen: dict[str, Path] = {}
+def _index_tensors(
+    open_file: Callable[[Path], Iterable[LazyTensor]], paths: Iterable[Path]
+) -> Iterator[tuple[str, LazyTensor]]:
+    paths_by_name: dict[str, Path] = {}
     for path in paths:
-        for stored in open_one(path):
-            if stored.name in seen:
-                raise CheckpointError(f"{path}: tensor {stored.name} stands in {seen[stored.name].name} too")
-            seen[stored.name] = path
-            yield stored.name, stored
+        for tensor in open_file(path):
+            if tensor.name in paths_by_name:
+                raise CheckpointError(
+                    f"{path}: duplicate tensor {tensor.name}: also in {paths_by_name[tensor.name].name}"
+                )
+            paths_by_name[tensor.name] = path
+            yield tensor.name, tensor
 
 
-def _shards(index: Path) -> list[Path]:
+def _shard_paths(index: Path) -> list[Path]:
     names = read_json(index).get("weight_map")
     if not isinstance(names, dict) or not all(isinstance(name, str) for name in names.values()):
         raise CheckpointError(f"{index}: expected a `weight_map` of tensor names to file names")
@@ -116,28 +121,28 @@ def _shards(index: Path) -> list[Path]:
         if Path(name).name != name:
             raise CheckpointError(f"{index}: shard {name!r} is not in this folder")
         if not (index.parent / name).is_file():
-            raise CheckpointError(f"{index.parent / name} is missing, though {index.name} lists it: copy all shards")
+            raise CheckpointError(f"{index.parent / name} is missing but listed in {index.name}: copy all shards")
         paths.append(index.parent / name)
     return paths
 
 
-def _safetensors(path: Path) -> list[Stored]:
+def _open_safetensors(path: Path) -> list[LazyTensor]:
     try:
         file: Any = safe_open(path, framework="pt")
-        return [_slice(path, file, name) for name in list(file.keys())]
+        return [_lazy_tensor(path, file, name) for name in list(file.keys())]
     except SafetensorError as error:
-        raise CheckpointError(f"{path} is damaged or no safetensors file ({error}): copy it again") from None
+        raise CheckpointError(f"{path} is corrupt or not a safetensors file ({error}): copy it again") from None
     except OSError as error:
         raise CheckpointError(f"{path} cannot be read: {error}") from None
 
 
-def read_tensors(path: Path) -> dict[str, Tensor]:
-    """All tensors of one safetensors file, whatever its name."""
-    return {stored.name: stored.read() for stored in _safetensors(path)}
+def read_safetensors(path: Path) -> dict[str, Tensor]:
+    """Read all tensors of one safetensors file."""
+    return {tensor.name: tensor.read() for tensor in _open_safetensors(path)}
 
 
-def _slice(path: Path, file: Any, name: str) -> Stored:
-    part = file.get_slice(name)
+def _lazy_tensor(path: Path, file: Any, name: str) -> LazyTensor:
+    view = file.get_slice(name)
 
     def read() -> Tensor:
         try:
@@ -145,27 +150,29 @@ def _slice(path: Path, file: Any, name: str) -> Stored:
         except SafetensorError as error:
             raise CheckpointError(f"{path}: tensor {name} cannot be read ({error}): copy the file again") from None
 
-    return Stored(name, tuple(part.get_shape()), DTYPES.get(part.get_dtype()), read)
+    return LazyTensor(name, tuple(view.get_shape()), DTYPES.get(view.get_dtype()), read)
 
 
-def _restricted_pickle(path: Path) -> list[Stored]:
+def _open_pickle(path: Path) -> list[LazyTensor]:
     try:
         tensors = torch.load(path, map_location="cpu", weights_only=True, mmap=_is_zip(path))
     except pickle.UnpicklingError:
         raise CheckpointError(
-            f"{path} holds more than tensors, and loading it would run code: it is refused. Ask for a safetensors file"
+            f"{path} contains more than tensors, and loading it would run code: it is refused. Use a safetensors file"
         ) from None
-    except Exception as error:  # a damaged file can make the loader fail in any way
+    except Exception as error:  # a corrupt file can make the loader fail in any way
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise CheckpointError(f"{path} is damaged or no torch file ({reason}): copy it again") from None
+        raise CheckpointError(f"{path} is corrupt or not a PyTorch file ({reason}): copy it again") from None
     if not isinstance(tensors, dict):
         raise CheckpointError(f"{path}: expected a dictionary of tensors, found {type(tensors).__name__}")
     for name, value in tensors.items():
         if not isinstance(name, str) or not isinstance(value, Tensor) or value.layout is not torch.strided:
             raise CheckpointError(f"{path}: expected a dictionary of tensors, found {name!r}: {type(value).__name__}")
         if value.nbytes > value.untyped_storage().nbytes():
-            raise CheckpointError(f"{path}: tensor {name} claims {value.nbytes} bytes, and the file holds fewer")
-    return [_in_memory(name, value) for name, value in tensors.items()]
+            raise CheckpointError(
+                f"{path}: tensor {name} needs {value.nbytes} bytes, but its storage in the file is smaller"
+            )
+    return [_loaded_tensor(name, value) for name, value in tensors.items()]
 
 
 def _is_zip(path: Path) -> bool:
@@ -173,13 +180,13 @@ def _is_zip(path: Path) -> bool:
         return file.read(2) == b"PK"
 
 
-def _in_memory(name: str, value: Tensor) -> Stored:
-    return Stored(name, tuple(value.shape), value.dtype if value.is_floating_point() else None, lambda: value)
+def _loaded_tensor(name: str, value: Tensor) -> LazyTensor:
+    return LazyTensor(name, tuple(value.shape), value.dtype if value.is_floating_point() else None, lambda: value)
 
 
 @contextmanager
-def replacing(path: Path) -> Iterator[Path]:
-    """A temporary name to write to; when done, what was written is flushed and takes the real name at once."""
+def atomic_write(path: Path) -> Iterator[Path]:
+    """Yield a temporary path to write to; on success, flush the file and rename it to `path` atomically."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
         yield temporary
@@ -191,52 +198,52 @@ def replacing(path: Path) -> Iterator[Path]:
 
 
 def write_json(path: Path, value: Mapping[str, Any]) -> None:
-    """A JSON object to a file."""
-    with replacing(path) as temporary:
+    """Write a JSON object to a file."""
+    with atomic_write(path) as temporary:
         temporary.write_text(json.dumps(value, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
-def write_tensors(folder: Path, tensors: Mapping[str, Tensor], shard_bytes: int = SHARD_BYTES) -> None:
-    """Tensors to `model.safetensors`, or to shards with an index where they are many."""
+def write_tensors(folder: Path, tensors: Mapping[str, Tensor], max_shard_bytes: int = MAX_SHARD_BYTES) -> None:
+    """Write tensors to `model.safetensors`, or to shards with an index if they exceed `max_shard_bytes`."""
     shards: list[dict[str, Tensor]] = [{}]
     size = 0
     for name, tensor in tensors.items():
-        if shards[-1] and size + tensor.nbytes > shard_bytes:
+        if shards[-1] and size + tensor.nbytes > max_shard_bytes:
             shards.append({})
             size = 0
         shards[-1][name] = tensor
         size += tensor.nbytes
     if len(shards) == 1:
-        _write({folder / WEIGHTS: shards[0]})
-        _remove(folder, keep={WEIGHTS})
+        _write_all({folder / WEIGHTS_FILE: shards[0]})
+        _remove_stale(folder, keep={WEIGHTS_FILE})
         return
     names = [f"model-{i + 1:05d}-of-{len(shards):05d}.safetensors" for i in range(len(shards))]
-    _write({folder / name: shard for name, shard in zip(names, shards, strict=True)})
-    where = {tensor: name for name, shard in zip(names, shards, strict=True) for tensor in shard}
+    _write_all({folder / name: shard for name, shard in zip(names, shards, strict=True)})
+    weight_map = {tensor: name for name, shard in zip(names, shards, strict=True) for tensor in shard}
     total = sum(tensor.nbytes for tensor in tensors.values())
-    write_json(folder / f"{WEIGHTS}.index.json", {"metadata": {"total_size": total}, "weight_map": where})
-    _remove(folder, keep={*names, f"{WEIGHTS}.index.json"})
+    write_json(folder / f"{WEIGHTS_FILE}.index.json", {"metadata": {"total_size": total}, "weight_map": weight_map})
+    _remove_stale(folder, keep={*names, f"{WEIGHTS_FILE}.index.json"})
 
 
-def write_file(path: Path, tensors: Mapping[str, Tensor]) -> None:
-    """Tensors to one safetensors file, whatever its name."""
-    _write({path: tensors})
+def write_safetensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
+    """Write tensors to one safetensors file."""
+    _write_all({path: tensors})
 
 
-def _write(files: Mapping[Path, Mapping[str, Tensor]]) -> None:
-    """All files or none: they take their names when the last of them is written."""
+def _write_all(files: Mapping[Path, Mapping[str, Tensor]]) -> None:
+    """Write all files or none: they are renamed to their final names after the last one is written."""
     with ExitStack() as stack:
         for path, tensors in files.items():
-            temporary = stack.enter_context(replacing(path))
+            temporary = stack.enter_context(atomic_write(path))
             try:
                 save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, temporary, {"format": "pt"})
             except SafetensorError as error:
-                raise OSError(f"{path}: {error}") from None  # it is the disk that refuses, whoever says so
+                raise OSError(f"{path}: {error}") from None  # a full disk or missing permission, not the tensors
 
 
-def _remove(folder: Path, keep: set[str]) -> None:
-    """Weights that an earlier save left here under other names: a reader must not find two."""
-    for pattern in (WEIGHTS, "model-*-of-*.safetensors", f"{WEIGHTS}.index.json"):
+def _remove_stale(folder: Path, keep: set[str]) -> None:
+    """Remove weight files of an earlier save with other names, so that a reader finds only one set."""
+    for pattern in (WEIGHTS_FILE, "model-*-of-*.safetensors", f"{WEIGHTS_FILE}.index.json"):
         for path in folder.glob(pattern):
             if path.name not in keep:
                 path.unlink()

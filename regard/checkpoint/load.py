@@ -1,9 +1,8 @@
-"""From a folder to a network.
+"""Loads a checkpoint into a network.
 
-The network is first laid out without memory (on torch's meta device), each of its parameters is looked up in the
-family's table, and each tensor is checked before it is read. Only then is anything put in place, so a folder that
-does not fit leaves nothing half loaded. Weights are mapped from the file, not copied: a checkpoint is there at once,
-and memory holds one copy.
+The network is first created on the meta device, without memory. Each of its parameters is looked up in the family's
+weight map, and every tensor is checked before any is read, so a checkpoint that does not match leaves nothing half
+loaded. Weights are memory-mapped, not copied: loading is immediate, and memory holds one copy.
 """
 
 from __future__ import annotations
@@ -17,12 +16,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from regard.checkpoint.files import CONFIG, CheckpointError, Stored, open_tensors, read_json
-from regard.checkpoint.quantized_tensor import Rounded, as_stored, widened
-from regard.checkpoint.report import Fate, Origin, Report
+from regard.checkpoint.files import CONFIG_FILE, CheckpointError, LazyTensor, open_tensors, read_json
+from regard.checkpoint.quantized_tensor import QuantizedTensor, dequantize_tensors, split_quantized
+from regard.checkpoint.report import LoadReport, LoadStatus, Origin
 from regard.families.family import ConfigError, Family
 from regard.families.registry import FAMILIES
-from regard.families.weight_map import Place, Same, places
+from regard.families.weight_map import Identity, TensorMapping, resolve_entries
 from regard.transformer import config, network
 from regard.transformer.config import LanguageModel, TwoHeads, Weights
 from regard.transformer.config_json import from_json
@@ -32,350 +31,382 @@ from regard.transformer.network import DecoderOnly, EncoderDecoder, EncoderOnly
 from regard.transformer.two_stream import TwoStream
 
 AnyNetwork = EncoderOnly | DecoderOnly | EncoderDecoder | TwoStream | DualEncoder
-NATIVE = "regard"
-"""The `model_type` of networks that are no published family's, saved under our own names."""
+REGARD_MODEL_TYPE = "regard"
+"""The `model_type` of networks of no published family, saved in regard's own layout."""
 
 
 def load(
     folder: str | Path,
     *,
     architecture: str | None = None,
-    change: Mapping[str, Any] | None = None,
+    config_overrides: Mapping[str, Any] | None = None,
     dtype: torch.dtype | None = None,
     device: torch.device | str = "cpu",
     seed: int = 0,
-    in_bytes: Callable[[nn.Module], Collection[str]] = lambda _: (),
-) -> tuple[AnyNetwork, Report]:
-    """The network in a folder, ready for use, and the report of what became of each tensor.
+    keep_int8: Callable[[nn.Module], Collection[str]] = lambda _: (),
+) -> tuple[AnyNetwork, LoadReport]:
+    """Load the network in a folder, in eval mode; return it with a report on every tensor.
 
-    The folder is one of Hugging Face's, or one that `save` wrote. `architecture` asks for another head than the config
-    names (`"BertForSequenceClassification"` on a pretrained BERT), `change` for other values of config keys
-    (`{"num_labels": 5}`); a head that the checkpoint lacks starts untrained, from `seed`, and the report says so. The
-    weights keep their type unless `dtype` says otherwise.
+    The folder is in the Hugging Face layout or was written by `save`. `architecture` selects another head than the one
+    in the config (`"BertForSequenceClassification"` on a pretrained BERT). `config_overrides` replaces values of config
+    keys (`{"num_labels": 5}`). A head without weights in the checkpoint is newly initialized from `seed` and listed in
+    the report. The weights keep their dtype unless `dtype` is given.
 
-    The matrices that `in_bytes` names stay bytes where the folder has bytes: levels in place of the weight, and their
-    scales beside them. Such a network computes nothing before `engine.prepare` has seen it.
+    `keep_int8` returns the names of weights that stay int8 if the folder has them in int8: the quantized values replace
+    the weight, and the module gets a buffer `scale`. Such a network must go through `engine.compile` before use.
     """
     folder = Path(folder)
-    values = _changed(_config(folder), change or {})
-    with open_tensors(folder) as found:
-        stored = widened(_modern_names(found, folder), str(folder))
-        if values.get("model_type") == NATIVE:
-            design, origin, table = _native(values, architecture, folder), None, None
+    values = _override_config(_read_config(folder), config_overrides or {})
+    with open_tensors(folder) as tensors:
+        stored = dequantize_tensors(_rename_gamma_beta(tensors, folder), str(folder))
+        if values.get("model_type") == REGARD_MODEL_TYPE:
+            design, origin, layout = _regard_config(values, architecture, folder), None, None
             _check_layers(design, stored, folder)
-            probe = _empty(design, folder)
+            probe = _meta_network(design, folder)
         else:
-            probe, origin, table = _published(values, architecture, stored, folder)
-        plan = _plan(probe, table, stored, Report(str(folder), origin))
-        return _fill(plan, stored, dtype, torch.device(device), seed, in_bytes(plan.network)), plan.report
+            probe, origin, layout = _family_network(values, architecture, stored, folder)
+        plan = _make_plan(probe, layout, stored, LoadReport(str(folder), origin))
+        return _fill_parameters(plan, stored, dtype, torch.device(device), seed, keep_int8(plan.network)), plan.report
 
 
 @dataclass(frozen=True)
-class Table:
-    """The lines of a family's table that apply to one checkpoint."""
+class CheckpointLayout:
+    """The published layout of one checkpoint: the family, the class and the prefix of the names."""
 
     family: Family
     architecture: str
-    base: str
+    prefix: str
 
 
 @dataclass(frozen=True)
-class Plan:
-    """A network without memory, and where each of its parameters is to be found."""
+class LoadPlan:
+    """A network on the meta device, with the tensor of the checkpoint for each of its parameters."""
 
     network: AnyNetwork
-    places: list[Place]
-    report: Report
+    mappings: list[TensorMapping]
+    report: LoadReport
 
 
-def _config(folder: Path) -> dict[str, Any]:
+def _read_config(folder: Path) -> dict[str, Any]:
     if not folder.exists():
         raise CheckpointError(
-            f"there is no folder {folder}. Nothing is fetched unasked: `regard.load(name, download=True)` fetches a "
-            "model from the Hugging Face hub"
+            f"folder {folder} does not exist. Nothing is downloaded unless requested: "
+            "`regard.load(name, download=True)` downloads a model from the Hugging Face hub"
         )
     if not folder.is_dir():
-        raise CheckpointError(f"{folder} is a file: give the folder that it is in")
+        raise CheckpointError(f"{folder} is a file: pass its folder")
     if not any(folder.iterdir()):
-        raise CheckpointError(f"{folder} is empty: expected {CONFIG} and model.safetensors")
-    return read_json(folder / CONFIG)
+        raise CheckpointError(f"{folder} is empty: expected {CONFIG_FILE} and model.safetensors")
+    return read_json(folder / CONFIG_FILE)
 
 
-def _changed(values: dict[str, Any], change: Mapping[str, Any]) -> dict[str, Any]:
-    """The config with some values changed. A new number of labels leaves the names of the old ones behind."""
-    if "num_labels" in change:
+def _override_config(values: dict[str, Any], overrides: Mapping[str, Any]) -> dict[str, Any]:
+    """Replace values of the config. A new `num_labels` also removes the old label names."""
+    if "num_labels" in overrides:
         values = {key: value for key, value in values.items() if key not in ("id2label", "label2id")}
-    return {**values, **change}
+    return {**values, **overrides}
 
 
-def _native(values: Mapping[str, Any], architecture: str | None, folder: Path) -> config.Network:
+def _regard_config(values: Mapping[str, Any], architecture: str | None, folder: Path) -> config.Network:
     unknown = set(values) - {"model_type", "network", "dtype", "torch_dtype"}
     if unknown:
-        raise CheckpointError(f"{folder / CONFIG}: beside `network` there is no key {', '.join(sorted(unknown))}")
+        raise CheckpointError(
+            f"{folder / CONFIG_FILE}: unknown key {', '.join(sorted(unknown))}: only `network` and `dtype` are allowed"
+        )
     if architecture is not None:
-        raise CheckpointError(f"{folder}: saved under our own names, it has no architecture {architecture!r} to choose")
+        raise CheckpointError(
+            f"{folder}: a checkpoint in regard's own layout has no architectures to choose from, found {architecture!r}"
+        )
     try:
         design: config.Network = from_json(values.get("network"))
     except ValueError as error:
-        raise CheckpointError(f"{folder / CONFIG}: {error}") from None
+        raise CheckpointError(f"{folder / CONFIG_FILE}: {error}") from None
     return design
 
 
-def _published(
-    values: dict[str, Any], architecture: str | None, stored: Mapping[str, Stored], folder: Path
-) -> tuple[AnyNetwork, Origin, Table]:
-    kind = values.get("model_type")
-    if not isinstance(kind, str) or kind not in FAMILIES:
-        raise CheckpointError(f"{folder / CONFIG}: model_type is {kind!r}; known are {', '.join([*FAMILIES, NATIVE])}")
-    family = FAMILIES[kind]
+def _family_network(
+    values: dict[str, Any], architecture: str | None, stored: Mapping[str, LazyTensor], folder: Path
+) -> tuple[AnyNetwork, Origin, CheckpointLayout]:
+    model_type = values.get("model_type")
+    if not isinstance(model_type, str) or model_type not in FAMILIES:
+        raise CheckpointError(
+            f"{folder / CONFIG_FILE}: unknown model_type {model_type!r}: expected one of "
+            f"{', '.join([*FAMILIES, REGARD_MODEL_TYPE])}"
+        )
+    family = FAMILIES[model_type]
     try:
-        design, name = family.read(values, architecture)
+        design, name = family.read_config(values, architecture)
     except ConfigError as error:
         raise CheckpointError(f"{folder / str(error)}") from None
     _check_layers(design, stored, folder)
-    table = Table(family, name, _base(family, name, stored))
-    return _untied(design, table, stored, folder), Origin(family.name, name, {**values, "architectures": [name]}), table
+    layout = CheckpointLayout(family, name, _key_prefix(family, name, stored))
+    return (
+        _untie_output(design, layout, stored, folder),
+        Origin(family.name, name, {**values, "architectures": [name]}),
+        layout,
+    )
 
 
-def _check_layers(design: config.Network, stored: Mapping[str, Stored], folder: Path) -> None:
-    """A config can claim any number of blocks; the tensors show how many there are."""
-    towers = (design.text, design.vision) if isinstance(design, config.DualEncoder) else (design,)
-    stacks = [getattr(tower, side) for tower in towers for side in ("encoder", "decoder") if hasattr(tower, side)]
+def _check_layers(design: config.Network, stored: Mapping[str, LazyTensor], folder: Path) -> None:
+    """Raise if the config has more blocks than the checkpoint has tensors, before any block is created."""
+    networks = (design.text, design.vision) if isinstance(design, config.DualEncoder) else (design,)
+    stacks = [getattr(part, side) for part in networks for side in ("encoder", "decoder") if hasattr(part, side)]
     layers = sum(stack.layers for stack in stacks if isinstance(stack.sharing, config.Apart))
     if layers > len(stored):
         raise CheckpointError(
-            f"{folder / CONFIG}: the config asks for {layers} blocks, but the weights are only {len(stored)} tensors"
+            f"{folder / CONFIG_FILE}: the config has {layers} blocks, but there are only {len(stored)} tensors"
         )
 
 
-def _empty(design: config.Network, folder: Path) -> AnyNetwork:
+def _meta_network(design: config.Network, folder: Path) -> AnyNetwork:
     try:
-        return network.empty(design)
+        return network.build_on_meta(design)
     except (RuntimeError, ValueError, TypeError, IndexError, ArithmeticError, MemoryError) as error:
         raise CheckpointError(
-            f"{folder / CONFIG}: no network can be made of it ({str(error).splitlines()[0]})"
+            f"{folder / CONFIG_FILE}: cannot build a network from this config ({str(error).splitlines()[0]})"
         ) from None
 
 
-def _base(family: Family, architecture: str, stored: Mapping[str, Stored]) -> str:
-    """What stands before the names: files that were saved without a head lack it, whatever the config says."""
-    bases = [family.architectures[architecture].base, *(other.base for other in family.architectures.values())]
-    return next((base for base in bases if base and any(name.startswith(base) for name in stored)), "")
+def _key_prefix(family: Family, architecture: str, stored: Mapping[str, LazyTensor]) -> str:
+    """Find the prefix of the tensor names: files saved without a head lack it, regardless of the config."""
+    prefixes = [family.architectures[architecture].prefix, *(other.prefix for other in family.architectures.values())]
+    return next((prefix for prefix in prefixes if prefix and any(name.startswith(prefix) for name in stored)), "")
 
 
-def _modern_names(stored: dict[str, Stored], folder: Path) -> dict[str, Stored]:
-    """Files that came from TensorFlow call the weight of a norm gamma and its bias beta."""
-    renamed: dict[str, Stored] = {}
+def _rename_gamma_beta(stored: dict[str, LazyTensor], folder: Path) -> dict[str, LazyTensor]:
+    """Rename norms: files converted from TensorFlow call the weight gamma and the bias beta."""
+    renamed: dict[str, LazyTensor] = {}
     for name, value in stored.items():
         new = re.sub(r"\.gamma$", ".weight", re.sub(r"\.beta$", ".bias", name))
         if new in renamed:
-            raise CheckpointError(f"{folder}: tensors {renamed[new].name} and {name} are one and the same: remove one")
+            raise CheckpointError(
+                f"{folder}: tensors {renamed[new].name} and {name} have the same name after renaming gamma and beta: "
+                "remove one"
+            )
         renamed[new] = value
     return renamed
 
 
-def _untied(design: config.Network, table: Table, stored: Mapping[str, Stored], folder: Path) -> AnyNetwork:
-    """A last layer that is stored and differs from the token table is its own, whatever the config says."""
-    probe = _empty(design, folder)
+def _untie_output(
+    design: config.Network, layout: CheckpointLayout, stored: Mapping[str, LazyTensor], folder: Path
+) -> AnyNetwork:
+    """Untie the output projection if it is stored and differs from the token embedding, regardless of the config."""
+    probe = _meta_network(design, folder)
     if isinstance(design, config.DualEncoder):
         return probe
     head = design.head
-    words = head.words if isinstance(head, TwoHeads) else head
-    if head is None or not isinstance(words, LanguageModel) or words.weights is Weights.OWN:
+    language_model = head.words if isinstance(head, TwoHeads) else head
+    if head is None or not isinstance(language_model, LanguageModel) or language_model.weights is Weights.OWN:
         return probe
-    by_ours = {place.ours[0]: place.theirs for place in _spelt_out(probe, table) if place.theirs in stored}
-    last = by_ours.get("head.words.output.weight" if isinstance(head, TwoHeads) else "head.output.weight")
+    names = {mapping.ours[0]: mapping.theirs for mapping in _expand_entries(probe, layout) if mapping.theirs in stored}
+    output = names.get("head.words.output.weight" if isinstance(head, TwoHeads) else "head.output.weight")
     side = "target" if isinstance(design, config.EncoderDecoder) else "embedding"
-    first = by_ours.get(f"{side}.tokens.weight") or by_ours.get("source.tokens.weight")
-    if last is None or first is None or last == first or stored[last].same(stored[first]):
+    tokens = names.get(f"{side}.tokens.weight") or names.get("source.tokens.weight")
+    if output is None or tokens is None or output == tokens or stored[output].equals(stored[tokens]):
         return probe
-    words = replace(words, weights=Weights.OWN)
-    return _empty(replace(design, head=replace(head, words=words) if isinstance(head, TwoHeads) else words), folder)
-
-
-def _spelt_out(probe: nn.Module, table: Table | None) -> list[Place]:
-    """Where each parameter stands, under every name that it may have."""
-    names = [name for name, _ in probe.named_parameters(remove_duplicate=False)]
-    if table is None:
-        return [Place(name, (name,), Same()) for name in dict.fromkeys(_first_names(probe).values())]
-    entries = (*table.family.weights(probe.config), *table.family.architectures[table.architecture].weights)
-    return places(entries, table.base, names)
-
-
-def _first_names(probe: nn.Module) -> dict[str, str]:
-    """Every name of a parameter, and the first of the names of the same parameter."""
-    first: dict[int, str] = {}
-    return {name: first.setdefault(id(value), name) for name, value in probe.named_parameters(remove_duplicate=False)}
-
-
-def _plan(probe: AnyNetwork, table: Table | None, stored: Mapping[str, Stored], report: Report) -> Plan:
-    """Find a tensor for every parameter, and a reason for every tensor."""
-    canonical, shapes = _first_names(probe), {name: value.shape for name, value in probe.named_parameters()}
-    taken: dict[str, Place] = {}
-    chosen: list[Place] = []
-    for place in _spelt_out(probe, table):
-        ours = tuple(canonical[name] for name in place.ours)
-        if place.theirs not in stored:
-            continue
-        if ours[0] in taken:
-            _note_repeated(place, taken[ours[0]], stored, table, report)
-            continue
-        taken.update(dict.fromkeys(ours, place))
-        chosen.append(Place(place.theirs, ours, place.how))
-        _note_shape(chosen[-1], stored[place.theirs], shapes, report)
-    _note_missing([name for name in shapes if name not in taken], table, probe, report)
-    _note_others(stored, table, report)
-    _refuse(report)
-    return Plan(probe, chosen, report)
-
-
-def _note_repeated(
-    place: Place, first: Place, stored: Mapping[str, Stored], table: Table | None, report: Report
-) -> None:
-    if place.theirs == first.theirs:
-        return
-    if not stored[first.theirs].same(stored[place.theirs]):
-        why = table and _ignored(place.theirs, table)
-        fate = Fate.IGNORED if why else Fate.MISSHAPEN
-        report.add(place.theirs, place.ours, fate, why or f"it should repeat {first.theirs}, and differs")
-        return
-    report.add(place.theirs, place.ours, Fate.TIED, f"the same as {first.theirs}")
-
-
-def _note_shape(place: Place, stored: Stored, shapes: Mapping[str, torch.Size], report: Report) -> None:
-    expected = [torch.empty(shapes[name], device="meta") for name in place.ours]
-    shape = tuple(place.how.write(expected).shape)
-    if stored.dtype is None:
-        report.add(place.theirs, place.ours, Fate.MISSHAPEN, "its numbers are not floating-point")
-    elif stored.shape != shape:
-        why = f"it is {_times(stored.shape)}, and the config asks for {_times(shape)}"
-        report.add(place.theirs, place.ours, Fate.MISSHAPEN, why)
-    else:
-        report.add(place.theirs, place.ours, Fate.USED)
-
-
-def _note_missing(missing: list[str], table: Table | None, probe: nn.Module, report: Report) -> None:
-    """A head, or a whole layer of it, may be missing, and starts untrained; a fixed bias may be, and is zero."""
-    entries = table.family.architectures[table.architecture].weights if table else ()
-    own = {part for entry in entries for part in entry.parts}  # a head may bring a vector that stands elsewhere
-    heads = [name for name, _ in probe.named_parameters() if name.startswith("head.") or name in own]
-    fixed = {name for name, value in probe.named_parameters() if not value.requires_grad}
-    trained = {name for name in heads if name not in fixed}
-    for name in missing:
-        if name in fixed:
-            report.add(name, (name,), Fate.IGNORED, "not stored: zeros")
-        elif name in trained and table is not None and _whole(name, trained) <= set(missing):
-            report.add(name, (name,), Fate.MISSING, "the checkpoint has no such head")
-        else:
-            report.add(name, (name,), Fate.UNKNOWN, "the checkpoint lacks it")
-
-
-def _whole(name: str, trained: set[str]) -> set[str]:
-    """What belongs to the same layer as a parameter: half a layer is a damaged file."""
-    layer = name.rpartition(".")[0]
-    return {other for other in trained if other.startswith(f"{layer}.")}
-
-
-def _note_others(stored: Mapping[str, Stored], table: Table | None, report: Report) -> None:
-    told = {line.theirs for line in report.lines}
-    for name in stored:
-        if name not in told:
-            why = table and _reason(name, table)
-            report.add(name, (), Fate.IGNORED if why else Fate.UNKNOWN, why or "not a part of this network")
-
-
-def _reason(name: str, table: Table) -> str | None:
-    """Why a tensor may be passed over: the family says so, or it belongs to another head of the family."""
-    if why := _ignored(name, table):
-        return why
-    for other, architecture in table.family.architectures.items():
-        for entry in architecture.weights:
-            ending = "" if entry.exact else r"\.(weight|bias)"
-            if other != table.architecture and re.fullmatch(_pattern(entry.theirs, table.base) + ending, name):
-                return f"part of {other}, not of {table.architecture}"
-    return None
-
-
-def _ignored(name: str, table: Table) -> str | None:
-    for pattern, why in table.family.ignored_weights.items():
-        if re.fullmatch(_pattern(pattern, table.base), name):
-            return why
-    return None
-
-
-def _pattern(theirs: str, base: str) -> str:
-    return re.escape(theirs).replace("@", re.escape(base)).replace(r"\#", r"\d+")
-
-
-def _refuse(report: Report) -> None:
-    wrong = report.having(Fate.UNKNOWN, Fate.MISSHAPEN)
-    if not wrong:
-        return
-    told = "\n".join(f"  {line.theirs}: {line.why}" for line in wrong[:12])
-    more = f"\n  and {len(wrong) - 12} more" if len(wrong) > 12 else ""
-    raise CheckpointError(
-        f"{report.folder}: the weights do not fit the config ({len(wrong)} tensors):\n{told}{more}\n"
-        "Check that config.json and the weights belong together, and that the files are whole."
+    untied = replace(language_model, weights=Weights.OWN)
+    return _meta_network(
+        replace(design, head=replace(head, words=untied) if isinstance(head, TwoHeads) else untied), folder
     )
 
 
-def _fill(
-    plan: Plan,
-    stored: Mapping[str, Stored],
+def _expand_entries(probe: nn.Module, layout: CheckpointLayout | None) -> list[TensorMapping]:
+    """Return the mappings of all parameters, under every name that a parameter may have in the checkpoint."""
+    names = [name for name, _ in probe.named_parameters(remove_duplicate=False)]
+    if layout is None:
+        return [TensorMapping(name, (name,), Identity()) for name in dict.fromkeys(_canonical_names(probe).values())]
+    entries = (*layout.family.weights(probe.config), *layout.family.architectures[layout.architecture].weights)
+    return resolve_entries(entries, layout.prefix, names)
+
+
+def _canonical_names(probe: nn.Module) -> dict[str, str]:
+    """Map every name of a parameter to the first name of the same parameter (tied parameters have several)."""
+    first_names: dict[int, str] = {}
+    return {
+        name: first_names.setdefault(id(value), name) for name, value in probe.named_parameters(remove_duplicate=False)
+    }
+
+
+def _make_plan(
+    probe: AnyNetwork, layout: CheckpointLayout | None, stored: Mapping[str, LazyTensor], report: LoadReport
+) -> LoadPlan:
+    """Find a tensor for every parameter, and report a status for every tensor."""
+    canonical, shapes = _canonical_names(probe), {name: value.shape for name, value in probe.named_parameters()}
+    assigned: dict[str, TensorMapping] = {}
+    chosen: list[TensorMapping] = []
+    for mapping in _expand_entries(probe, layout):
+        ours = tuple(canonical[name] for name in mapping.ours)
+        if mapping.theirs not in stored:
+            continue
+        if ours[0] in assigned:
+            _report_tied(mapping, assigned[ours[0]], stored, layout, report)
+            continue
+        assigned.update(dict.fromkeys(ours, mapping))
+        chosen.append(TensorMapping(mapping.theirs, ours, mapping.how))
+        _report_shape(chosen[-1], stored[mapping.theirs], shapes, report)
+    _report_missing([name for name in shapes if name not in assigned], layout, probe, report)
+    _report_unused(stored, layout, report)
+    _raise_on_mismatch(report)
+    return LoadPlan(probe, chosen, report)
+
+
+def _report_tied(
+    mapping: TensorMapping,
+    first: TensorMapping,
+    stored: Mapping[str, LazyTensor],
+    layout: CheckpointLayout | None,
+    report: LoadReport,
+) -> None:
+    if mapping.theirs == first.theirs:
+        return
+    if not stored[first.theirs].equals(stored[mapping.theirs]):
+        reason = layout and _family_ignore_reason(mapping.theirs, layout)
+        status = LoadStatus.IGNORED if reason else LoadStatus.MISMATCHED
+        report.add(mapping.theirs, mapping.ours, status, reason or f"should equal {first.theirs} (tied), but differs")
+        return
+    report.add(mapping.theirs, mapping.ours, LoadStatus.TIED, f"tied to {first.theirs}")
+
+
+def _report_shape(
+    mapping: TensorMapping, stored: LazyTensor, shapes: Mapping[str, torch.Size], report: LoadReport
+) -> None:
+    expected = [torch.empty(shapes[name], device="meta") for name in mapping.ours]
+    shape = tuple(mapping.how.write(expected).shape)
+    if stored.dtype is None:
+        report.add(mapping.theirs, mapping.ours, LoadStatus.MISMATCHED, "not a floating-point tensor")
+    elif stored.shape != shape:
+        reason = f"shape {_format_shape(stored.shape)}, expected {_format_shape(shape)}"
+        report.add(mapping.theirs, mapping.ours, LoadStatus.MISMATCHED, reason)
+    else:
+        report.add(mapping.theirs, mapping.ours, LoadStatus.LOADED)
+
+
+def _report_missing(missing: list[str], layout: CheckpointLayout | None, probe: nn.Module, report: LoadReport) -> None:
+    """Report missing parameters. Complete layers of a head are newly initialized, and a fixed bias is zero."""
+    entries = layout.family.architectures[layout.architecture].weights if layout else ()
+    # The weight map of a head may include a vector outside of it (ViT's mask vector).
+    head_entries = {part for entry in entries for part in entry.parts}
+    heads = [name for name, _ in probe.named_parameters() if name.startswith("head.") or name in head_entries]
+    fixed = {name for name, value in probe.named_parameters() if not value.requires_grad}
+    trainable = {name for name in heads if name not in fixed}
+    for name in missing:
+        if name in fixed:
+            report.add(name, (name,), LoadStatus.IGNORED, "not in the checkpoint: zeros")
+        elif name in trainable and layout is not None and _layer_parameters(name, trainable) <= set(missing):
+            report.add(name, (name,), LoadStatus.MISSING, "head not in the checkpoint")
+        else:
+            report.add(name, (name,), LoadStatus.INCOMPLETE, "missing from the checkpoint")
+
+
+def _layer_parameters(name: str, trainable: set[str]) -> set[str]:
+    """Return the parameters of the same layer: a file with only a part of a layer is corrupt."""
+    layer = name.rpartition(".")[0]
+    return {other for other in trainable if other.startswith(f"{layer}.")}
+
+
+def _report_unused(stored: Mapping[str, LazyTensor], layout: CheckpointLayout | None, report: LoadReport) -> None:
+    reported = {line.theirs for line in report.lines}
+    for name in stored:
+        if name not in reported:
+            reason = layout and _ignore_reason(name, layout)
+            status = LoadStatus.IGNORED if reason else LoadStatus.UNEXPECTED
+            report.add(name, (), status, reason or "not used by this network")
+
+
+def _ignore_reason(name: str, layout: CheckpointLayout) -> str | None:
+    """Return why a tensor may be ignored: the family lists it, or it belongs to another head of the family."""
+    if reason := _family_ignore_reason(name, layout):
+        return reason
+    for other, architecture in layout.family.architectures.items():
+        for entry in architecture.weights:
+            ending = "" if entry.exact else r"\.(weight|bias)"
+            if other != layout.architecture and re.fullmatch(_key_regex(entry.theirs, layout.prefix) + ending, name):
+                return f"belongs to {other}, not to {layout.architecture}"
+    return None
+
+
+def _family_ignore_reason(name: str, layout: CheckpointLayout) -> str | None:
+    for pattern, reason in layout.family.ignored_weights.items():
+        if re.fullmatch(_key_regex(pattern, layout.prefix), name):
+            return reason
+    return None
+
+
+def _key_regex(theirs: str, prefix: str) -> str:
+    return re.escape(theirs).replace("@", re.escape(prefix)).replace(r"\#", r"\d+")
+
+
+def _raise_on_mismatch(report: LoadReport) -> None:
+    errors = report.with_status(LoadStatus.UNEXPECTED, LoadStatus.MISMATCHED, LoadStatus.INCOMPLETE)
+    if not errors:
+        return
+    details = "\n".join(f"  {line.theirs}: {line.reason}" for line in errors[:12])
+    more = f"\n  and {len(errors) - 12} more" if len(errors) > 12 else ""
+    raise CheckpointError(
+        f"{report.folder}: the weights do not match the config ({len(errors)} tensors):\n{details}{more}\n"
+        "Check that config.json and the weights belong to the same model, and that the files are complete."
+    )
+
+
+def _fill_parameters(
+    plan: LoadPlan,
+    stored: Mapping[str, LazyTensor],
     dtype: torch.dtype | None,
     device: torch.device,
     seed: int,
-    in_bytes: Collection[str],
+    keep_int8: Collection[str],
 ) -> AnyNetwork:
-    """Put every tensor in its place."""
-    used = {stored[place.theirs].dtype for place in plan.places}
-    target = dtype or _widest(used, plan.report)
-    taken: set[int] = set()
-    for place in plan.places:
-        tensor = stored[place.theirs]
-        levels = as_stored(place, tensor) if all(name in in_bytes for name in place.ours) else None
-        parts: Sequence[Tensor | Rounded] = levels or place.how.read(tensor.read(), len(place.ours))
-        for name, part in zip(place.ours, parts, strict=True):
-            if isinstance(part, Rounded):
-                _set_levels(plan.network, name, part)
+    """Assign every tensor to its parameters and initialize the missing ones."""
+    dtypes = {stored[mapping.theirs].dtype for mapping in plan.mappings}
+    target = dtype or _widest_dtype(dtypes, plan.report)
+    assigned: set[int] = set()
+    for mapping in plan.mappings:
+        tensor = stored[mapping.theirs]
+        quantized = split_quantized(mapping, tensor) if all(name in keep_int8 for name in mapping.ours) else None
+        parts: Sequence[Tensor | QuantizedTensor] = quantized or mapping.how.read(tensor.read(), len(mapping.ours))
+        for name, part in zip(mapping.ours, parts, strict=True):
+            if isinstance(part, QuantizedTensor):
+                _set_quantized(plan.network, name, part)
                 continue
             value = part.to(device, target)
-            # An old file may hold one piece of memory under two names; two parameters must not share it.
-            _set(plan.network, name, value.clone() if value.data_ptr() in taken else value)
-            taken.add(value.data_ptr())
-    absent = [name for name, value in plan.network.named_parameters() if value.is_meta]
-    for name in absent:
-        _set(plan.network, name, torch.zeros(plan.network.get_parameter(name).shape, dtype=target, device=device))
-    new = set(plan.report.new)
-    if new:
-        initialize(plan.network, plan.network.config, seed, only=new)
+            # A pickle may hold one storage under two names; two parameters must not share it.
+            _set_parameter(plan.network, name, value.clone() if value.data_ptr() in assigned else value)
+            assigned.add(value.data_ptr())
+    missing = [name for name, value in plan.network.named_parameters() if value.is_meta]
+    for name in missing:
+        _set_parameter(
+            plan.network, name, torch.zeros(plan.network.get_parameter(name).shape, dtype=target, device=device)
+        )
+    untrained = set(plan.report.newly_initialized)
+    if untrained:
+        initialize(plan.network, plan.network.config, seed, only=untrained)
     return plan.network.eval()
 
 
-def _widest(dtypes: Iterable[torch.dtype | None], report: Report) -> torch.dtype:
-    known = sorted(
+def _widest_dtype(dtypes: Iterable[torch.dtype | None], report: LoadReport) -> torch.dtype:
+    stored_dtypes = sorted(
         {dtype for dtype in dtypes if dtype is not None}, key=lambda dtype: (torch.finfo(dtype).bits, str(dtype))
     )
-    if not known:
+    if not stored_dtypes:
         return torch.float32
-    widest = torch.float32 if known == [torch.bfloat16, torch.float16] else known[-1]
-    if len(known) > 1:
-        report.notes.append(f"the weights are of several types ({', '.join(map(str, known))}): all made {widest}")
+    widest = torch.float32 if stored_dtypes == [torch.bfloat16, torch.float16] else stored_dtypes[-1]
+    if len(stored_dtypes) > 1:
+        report.notes.append(f"mixed dtypes ({', '.join(map(str, stored_dtypes))}): converted to {widest}")
     return widest
 
 
-def _set(root: nn.Module, name: str, value: Tensor) -> None:
+def _set_parameter(root: nn.Module, name: str, value: Tensor) -> None:
     module, _, last = name.rpartition(".")
     owner = root.get_submodule(module)
     owner.register_parameter(last, nn.Parameter(value, requires_grad=owner.get_parameter(last).requires_grad))
 
 
-def _set_levels(root: nn.Module, name: str, value: Rounded) -> None:
+def _set_quantized(root: nn.Module, name: str, value: QuantizedTensor) -> None:
     module, _, last = name.rpartition(".")
     owner = root.get_submodule(module)
-    owner.register_parameter(last, nn.Parameter(value.levels, requires_grad=False))
+    owner.register_parameter(last, nn.Parameter(value.qweight, requires_grad=False))
     owner.register_buffer("scale", value.scale, persistent=False)
 
 
-def _times(shape: Iterable[int]) -> str:
-    return "×".join(map(str, shape)) or "a single number"
+def _format_shape(shape: Iterable[int]) -> str:
+    return "×".join(map(str, shape)) or "scalar"

@@ -1,8 +1,8 @@
-"""Weights as bytes: a matrix is stored in levels from -127 to 127, and beside it what one level is worth.
+"""int8 tensors in checkpoints: symmetric quantization to -127…127 with one scale per output channel.
 
-Each output of a matrix has a scale of its own. In a file the levels stand under the matrix's own name and the scales
-under that name and `.scale`, shaped so that levels · scale is the matrix, in whatever layout the file has. Whoever
-reads the folder gets the matrix (rounding it again gives the same levels), or the levels as they are, if asked for.
+In a file the quantized values have the name of the weight, and the scale has that name with the suffix `.scale`. Its
+shape broadcasts: values · scale is the weight, in the layout of the file. Reading gives the dequantized weight
+(quantizing it again gives the same values) or, on request, the quantized values.
 """
 
 from __future__ import annotations
@@ -14,57 +14,58 @@ import torch
 from jaxtyping import Float, Int8
 from torch import Tensor
 
-from regard.checkpoint.files import CheckpointError, Stored
-from regard.families.weight_map import Place
+from regard.checkpoint.files import CheckpointError, LazyTensor
+from regard.families.weight_map import TensorMapping
 
-LEVELS = 127
-SCALE = ".scale"
-AT_ONCE = 1 << 18
-"""So many numbers are rounded at a time: what is worked with takes little memory beside the matrix."""
-TINY = 1e-30
-"""The scale of a row of zeros: anything but zero."""
-
-
-def scales(weight: Float[Tensor, "output input"], levels: int = LEVELS) -> Float[Tensor, " output"]:
-    """What one level is worth, for each output."""
-    return torch.linalg.vector_norm(weight, torch.inf, dim=1).clamp_min(TINY) / levels
+QMAX = 127
+SCALE_SUFFIX = ".scale"
+CHUNK_ELEMENTS = 1 << 18
+"""Elements quantized at a time, so that the temporary memory is small compared with the weight."""
+MIN_ABSMAX = 1e-30
+"""Lower bound of a channel's absolute maximum: a channel of zeros must not have a scale of zero."""
 
 
-def rounded(
+def channel_scales(weight: Float[Tensor, "output input"], qmax: int = QMAX) -> Float[Tensor, " output"]:
+    """Return the scale of each output channel: its absolute maximum divided by `qmax`."""
+    return torch.linalg.vector_norm(weight, torch.inf, dim=1).clamp_min(MIN_ABSMAX) / qmax
+
+
+def quantize(
     weight: Float[Tensor, "output input"],
 ) -> tuple[Int8[Tensor, "output input"], Float[Tensor, " output"]]:
-    """The weight in levels, and what one level is worth for each output."""
-    scale, levels = scales(weight), torch.empty_like(weight, dtype=torch.int8, memory_format=torch.contiguous_format)
-    step = max(1, AT_ONCE // weight.shape[1])
-    for begin in range(0, len(weight), step):
-        some = slice(begin, begin + step)
-        levels[some] = (weight[some] / scale[some, None]).round_()
-    return levels, scale
+    """Quantize a weight to int8; return the quantized values and the scale of each output channel."""
+    scale = channel_scales(weight)
+    qweight = torch.empty_like(weight, dtype=torch.int8, memory_format=torch.contiguous_format)
+    step = max(1, CHUNK_ELEMENTS // weight.shape[1])
+    for start in range(0, len(weight), step):
+        rows = slice(start, start + step)
+        qweight[rows] = (weight[rows] / scale[rows, None]).round_()
+    return qweight, scale
 
 
 @dataclass(frozen=True)
-class Rounded:
-    """A matrix in levels, as a file has it."""
+class QuantizedTensor:
+    """An int8 weight as stored in a checkpoint."""
 
-    levels: Int8[Tensor, "output input"]
+    qweight: Int8[Tensor, "output input"]
     scale: Float[Tensor, " output"]
-    """What one level is worth, for each output."""
+    """The scale of each output channel."""
 
-    def widened(self) -> Float[Tensor, "output input"]:
-        """The matrix."""
-        return self.levels.float() * self.scale[:, None]
+    def dequantize(self) -> Float[Tensor, "output input"]:
+        """Return the weight in float32."""
+        return self.qweight.float() * self.scale[:, None]
 
-    def times(self, number: float) -> Rounded:
-        """The matrix times a number."""
-        return Rounded(self.levels, self.scale * number)
+    def multiply(self, number: float) -> QuantizedTensor:
+        """Return the weight times a number."""
+        return QuantizedTensor(self.qweight, self.scale * number)
 
-    def scales(self, levels: int = LEVELS) -> Float[Tensor, " output"]:
-        """What one level would be worth if there were so many: to the last bit what `scales` finds for the matrix."""
-        return (self.scale * LEVELS).clamp_min(TINY) / levels
+    def channel_scales(self, qmax: int = QMAX) -> Float[Tensor, " output"]:
+        """Return the scales for another `qmax`, bit-identical to `channel_scales` of the dequantized weight."""
+        return (self.scale * QMAX).clamp_min(MIN_ABSMAX) / qmax
 
 
-def narrowed(scale: Tensor) -> Tensor:
-    """A scale for every number, kept only once along each axis on which it does not change."""
+def collapse_scale(scale: Tensor) -> Tensor:
+    """Reduce an elementwise scale to size 1 along each axis on which it is constant."""
     for axis in range(scale.ndim):
         first = scale.narrow(axis, 0, 1)
         if bool((scale == first).all()):
@@ -72,46 +73,52 @@ def narrowed(scale: Tensor) -> Tensor:
     return scale.contiguous()
 
 
-def widened(stored: Mapping[str, Stored], folder: str) -> dict[str, Stored]:
-    """The tensors of a folder with those that are bytes made numbers again, as they are read."""
-    found = {name: value for name, value in stored.items() if not _scales(name, stored)}
-    for name, value in found.items():
-        scale = stored.get(name + SCALE)
+def dequantize_tensors(stored: Mapping[str, LazyTensor], folder: str) -> dict[str, LazyTensor]:
+    """Replace the int8 tensors of a folder, and their scales, by tensors that are dequantized when read."""
+    tensors = {name: value for name, value in stored.items() if not _is_scale(name, stored)}
+    for name, value in tensors.items():
+        scale = stored.get(name + SCALE_SUFFIX)
         if scale is None or value.dtype is not None:
             continue
         if len(scale.shape) != len(value.shape) or any(
-            one not in (1, size) for one, size in zip(scale.shape, value.shape, strict=True)
+            scale_size not in (1, size) for scale_size, size in zip(scale.shape, value.shape, strict=True)
         ):
-            raise CheckpointError(f"{folder}: the scales of {name} are {scale.shape}, its levels {value.shape}")
-        found[name] = replace(
-            value, dtype=torch.float32, read=_reader(value, scale), levels=_levels_reader(value, scale)
+            raise CheckpointError(
+                f"{folder}: the scale of {name} has shape {scale.shape}, which does not broadcast to {value.shape}"
+            )
+        tensors[name] = replace(
+            value,
+            dtype=torch.float32,
+            read=_dequantizing_reader(value, scale),
+            read_quantized=_quantized_reader(value, scale),
         )
-    return found
+    return tensors
 
 
-def as_stored(place: Place, stored: Stored) -> list[Rounded] | None:
-    """The matrices in one tensor of a file, in levels; None if the file has other numbers, or other scales, there."""
-    if stored.levels is None:
+def split_quantized(mapping: TensorMapping, stored: LazyTensor) -> list[QuantizedTensor] | None:
+    """Return the int8 weights in one tensor of a file; None if it is not int8, or not quantized per output channel."""
+    if stored.read_quantized is None:
         return None
-    levels, scale = stored.levels()
-    count = len(place.ours)
-    found = []
-    for part, one in zip(place.how.read(levels, count), place.how.read(scale.expand_as(levels), count), strict=True):
-        if part.ndim != 2 or not (one.stride(1) == 0 or bool((one == one[:, :1]).all())):
+    values, scale = stored.read_quantized()
+    count = len(mapping.ours)
+    qweights, scales = mapping.how.read(values, count), mapping.how.read(scale.expand_as(values), count)
+    parts = []
+    for qweight, scale in zip(qweights, scales, strict=True):
+        if qweight.ndim != 2 or not (scale.stride(1) == 0 or bool((scale == scale[:, :1]).all())):
             return None
-        found.append(Rounded(part, one[:, 0].float()))
-    return found
+        parts.append(QuantizedTensor(qweight, scale[:, 0].float()))
+    return parts
 
 
-def _scales(name: str, stored: Mapping[str, Stored]) -> bool:
-    """Whether a tensor is the scales of another."""
-    matrix = stored.get(name.removesuffix(SCALE))
-    return name.endswith(SCALE) and matrix is not None and matrix.dtype is None
+def _is_scale(name: str, stored: Mapping[str, LazyTensor]) -> bool:
+    """Whether a tensor is the scale of an int8 tensor."""
+    weight = stored.get(name.removesuffix(SCALE_SUFFIX))
+    return name.endswith(SCALE_SUFFIX) and weight is not None and weight.dtype is None
 
 
-def _reader(levels: Stored, scale: Stored) -> Callable[[], Tensor]:
-    return lambda: levels.read().float() * scale.read()
+def _dequantizing_reader(qweight: LazyTensor, scale: LazyTensor) -> Callable[[], Tensor]:
+    return lambda: qweight.read().float() * scale.read()
 
 
-def _levels_reader(levels: Stored, scale: Stored) -> Callable[[], tuple[Tensor, Tensor]]:
-    return lambda: (levels.read(), scale.read())
+def _quantized_reader(qweight: LazyTensor, scale: LazyTensor) -> Callable[[], tuple[Tensor, Tensor]]:
+    return lambda: (qweight.read(), scale.read())

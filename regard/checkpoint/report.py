@@ -1,4 +1,4 @@
-"""What became of each tensor of a checkpoint."""
+"""The load status of every tensor of a checkpoint."""
 
 from __future__ import annotations
 
@@ -8,80 +8,84 @@ from dataclasses import dataclass, field
 from typing import Any
 
 
-class Fate(enum.Enum):
-    """What became of a tensor."""
+class LoadStatus(enum.Enum):
+    """What happened to a tensor of the checkpoint, or to a parameter of the network."""
 
-    USED = "used"
+    LOADED = "loaded"
     TIED = "tied"
-    """It repeats another tensor, which is used."""
+    """It repeats another tensor, which is loaded."""
     IGNORED = "ignored"
-    """It is known, and not needed."""
+    """It is known and not needed."""
     MISSING = "missing"
-    """It was not there: the parameter is newly initialised, and has to be trained."""
-    MISSHAPEN = "misshapen"
-    """It has another shape than the network needs."""
-    UNKNOWN = "unknown"
-    """Nobody knows what it is for."""
+    """The layer is not in the checkpoint: the parameter is newly initialized and has to be trained."""
+    MISMATCHED = "mismatched"
+    """Its shape, dtype or values do not match the network: an error."""
+    UNEXPECTED = "unexpected"
+    """It belongs to no parameter of the network: an error."""
+    INCOMPLETE = "incomplete"
+    """The parameter is not in the checkpoint, and must not be newly initialized: an error."""
 
 
 @dataclass(frozen=True)
-class Line:
-    """One tensor."""
+class ReportLine:
+    """The load status of one tensor."""
 
     theirs: str
     """Its name in the checkpoint."""
     ours: tuple[str, ...]
-    """The parameters that it holds."""
-    fate: Fate
-    why: str = ""
+    """The parameters that it is loaded into."""
+    status: LoadStatus
+    reason: str = ""
 
 
 @dataclass(frozen=True)
 class Origin:
-    """Where a network comes from: its family, and its config as published, for whoever saves it again."""
+    """The family, class and published config of a loaded network; `save` writes this config again."""
 
     family: str
     architecture: str
-    theirs: dict[str, Any]
+    config: dict[str, Any]
 
 
 @dataclass
-class Report:
-    """What became of each tensor when a checkpoint was read."""
+class LoadReport:
+    """The load status of every tensor of a checkpoint."""
 
     folder: str
     origin: Origin | None = None
-    lines: list[Line] = field(default_factory=list)
+    lines: list[ReportLine] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
-    def add(self, theirs: str, ours: tuple[str, ...], fate: Fate, why: str = "") -> None:
-        """Note what became of a tensor."""
-        self.lines.append(Line(theirs, ours, fate, why))
+    def add(self, theirs: str, ours: tuple[str, ...], status: LoadStatus, reason: str = "") -> None:
+        """Add the status of a tensor."""
+        self.lines.append(ReportLine(theirs, ours, status, reason))
 
-    def having(self, *fates: Fate) -> list[Line]:
-        """The tensors that met one of these fates."""
-        return [line for line in self.lines if line.fate in fates]
+    def with_status(self, *statuses: LoadStatus) -> list[ReportLine]:
+        """Return the tensors with one of these statuses."""
+        return [line for line in self.lines if line.status in statuses]
 
     @property
-    def new(self) -> list[str]:
-        """The parameters that the checkpoint did not have: they start untrained."""
-        return [name for line in self.having(Fate.MISSING) for name in line.ours]
+    def newly_initialized(self) -> list[str]:
+        """The parameters that are not in the checkpoint and were newly initialized."""
+        return [name for line in self.with_status(LoadStatus.MISSING) for name in line.ours]
 
     def summary(self) -> str:
-        """A line of counts, and a loud one if anything starts untrained."""
-        counts = Counter(line.fate for line in self.lines)
-        told = ", ".join(f"{counts[fate]} {fate.value}" for fate in Fate if counts[fate])
-        lines = [f"{self.folder}: {told}", *self.notes]
-        if self.new:
+        """Return the count of each status, the notes, and a warning if any parameter is newly initialized."""
+        counts = Counter(line.status for line in self.lines)
+        totals = ", ".join(f"{counts[status]} {status.value}" for status in LoadStatus if counts[status])
+        lines = [f"{self.folder}: {totals}", *self.notes]
+        names = self.newly_initialized
+        if names:
             lines.append(
-                f"WARNING: {len(self.new)} parameters are not in the checkpoint and start untrained: "
-                + ", ".join(self.new)
-                + ". Train them before you trust what they say."
+                f"WARNING: {len(names)} parameters are not in the checkpoint and are newly initialized: "
+                f"{', '.join(names)}. Train the model before using its predictions."
             )
         return "\n".join(lines)
 
     def render(self) -> str:
-        """Every tensor that was not simply used, with the reason, under the summary."""
-        others = [line for line in self.lines if line.fate is not Fate.USED]
-        told = [f"  {line.fate.value:9} {line.theirs}" + (f"  ({line.why})" if line.why else "") for line in others]
-        return "\n".join([self.summary(), *told])
+        """Return the summary, and a line with the reason for every tensor that was not simply loaded."""
+        others = [line for line in self.lines if line.status is not LoadStatus.LOADED]
+        details = [
+            f"  {line.status.value:9} {line.theirs}" + (f"  ({line.reason})" if line.reason else "") for line in others
+        ]
+        return "\n".join([self.summary(), *details])

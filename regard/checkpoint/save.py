@@ -1,8 +1,8 @@
-"""From a network to a folder that others can open.
+"""Saves a network as a checkpoint.
 
-A network that is exactly a published family's is saved in that family's layout, and opens in Hugging Face's library.
-Any other is saved under our own names, and `save` says so. Rates of dropout that a family has no key for are left out:
-only training looks at them.
+A network with the architecture of a published family is saved in that family's layout, which Hugging Face transformers
+can load. Any other network is saved in regard's own layout; `save` returns which one it wrote. Dropout rates for which
+a family has no key are not saved: they affect only training.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from regard.checkpoint.files import CONFIG, write_json, write_tensors
-from regard.checkpoint.load import NATIVE, AnyNetwork
-from regard.checkpoint.quantized_tensor import SCALE, narrowed, rounded
+from regard.checkpoint.files import CONFIG_FILE, write_json, write_tensors
+from regard.checkpoint.load import REGARD_MODEL_TYPE, AnyNetwork
+from regard.checkpoint.quantized_tensor import SCALE_SUFFIX, collapse_scale, quantize
 from regard.checkpoint.report import Origin
-from regard.families.family import ConfigError, alike
+from regard.families.family import ConfigError, same_architecture
 from regard.families.registry import FAMILIES
-from regard.families.weight_map import Place, Same, places
+from regard.families.weight_map import Identity, TensorMapping, resolve_entries
 from regard.transformer import config
 from regard.transformer.config_json import to_json
 
@@ -32,70 +32,70 @@ def save(
     *,
     origin: Origin | None = None,
     dtype: torch.dtype | None = None,
-    own_names: bool = False,
-    in_bytes: Collection[str] = (),
+    regard_layout: bool = False,
+    int8_weights: Collection[str] = (),
 ) -> str:
-    """Write a network to a folder, and say in which layout: the name of a family, or "regard".
+    """Write a network to a folder and return the layout: the name of a family, or "regard".
 
-    `origin` is the one of the report that the network was loaded with: its config is written again key by key. With
-    `own_names` the network is saved under our own names even if a family's layout would do. The matrices named
-    `in_bytes` are rounded (`rounding.py`): a quarter of the size, and only this library reads them.
+    `origin` is that of the report from loading the network: its config is written again key by key. With
+    `regard_layout` the network is saved in regard's own layout even if it belongs to a family. The weights in
+    `int8_weights` are quantized (`quantized_tensor.py`): a quarter of the size, and only this library can load them.
     """
     folder = Path(folder)
     if folder.exists() and not folder.is_dir():
-        raise ValueError(f"{folder} is a file: give the name of a folder")
-    values = None if own_names else _published_config(network.config, origin)
-    lines = _own_places(network) if values is None else _their_places(network, values)
+        raise ValueError(f"{folder} is a file: pass a folder")
+    values = None if regard_layout else _family_config(network.config, origin)
+    mappings = _regard_mappings(network) if values is None else _family_mappings(network, values)
     if values is None:
-        values = {"model_type": NATIVE, "network": to_json(network.config)}
+        values = {"model_type": REGARD_MODEL_TYPE, "network": to_json(network.config)}
     tensors: dict[str, Tensor] = {}
-    for line in lines:
-        if in_bytes and all(name in in_bytes for name in line.ours):
-            tensors |= _as_bytes(network, line)
+    for mapping in mappings:
+        if int8_weights and all(name in int8_weights for name in mapping.ours):
+            tensors |= _quantized_tensors(network, mapping)
         else:
-            tensor = line.how.write([network.get_parameter(name).detach() for name in line.ours])
-            tensors[line.theirs] = tensor.clone() if line.repeat else tensor
+            tensor = mapping.how.write([network.get_parameter(name).detach() for name in mapping.ours])
+            tensors[mapping.theirs] = tensor.clone() if mapping.repeat else tensor
     if dtype is not None:
         tensors = {name: value.to(dtype) if value.is_floating_point() else value for name, value in tensors.items()}
-    kind = next(value.dtype for value in tensors.values() if value.is_floating_point())
-    tensors |= {name: value.to(kind).clone() for name, value in _computed(network, values).items()}
-    said = [key for key in ("dtype", "torch_dtype") if key in values] or ["dtype"]
-    values = {**values, **dict.fromkeys(said, str(kind).removeprefix("torch."))}
+    saved_dtype = next(value.dtype for value in tensors.values() if value.is_floating_point())
+    tensors |= {name: value.to(saved_dtype).clone() for name, value in _family_buffers(network, values).items()}
+    dtype_keys = [key for key in ("dtype", "torch_dtype") if key in values] or ["dtype"]
+    values = {**values, **dict.fromkeys(dtype_keys, str(saved_dtype).removeprefix("torch."))}
     folder.mkdir(parents=True, exist_ok=True)
     write_tensors(folder, tensors)
-    write_json(folder / CONFIG, values)
+    write_json(folder / CONFIG_FILE, values)
     return str(values["model_type"])
 
 
-def _as_bytes(network: AnyNetwork, line: Place) -> dict[str, Tensor]:
-    """The levels of a matrix, and their scales, in the layout of the file."""
-    parts = [rounded(network.get_parameter(name).detach().float()) for name in line.ours]
-    scale = line.how.write([scale[:, None].expand_as(levels) for levels, scale in parts])
+def _quantized_tensors(network: AnyNetwork, mapping: TensorMapping) -> dict[str, Tensor]:
+    """Return the quantized values of a weight and their scale, in the layout of the file."""
+    parts = [quantize(network.get_parameter(name).detach().float()) for name in mapping.ours]
+    scale = mapping.how.write([scale[:, None].expand_as(qweight) for qweight, scale in parts])
     return {
-        line.theirs: line.how.write([levels for levels, _ in parts]).contiguous(),
-        line.theirs + SCALE: narrowed(scale),
+        mapping.theirs: mapping.how.write([qweight for qweight, _ in parts]).contiguous(),
+        mapping.theirs + SCALE_SUFFIX: collapse_scale(scale),
     }
 
 
-def _published_config(design: config.Network, origin: Origin | None) -> dict[str, Any] | None:
-    """The config in a family's own words: the original one where it still describes the network."""
+def _family_config(design: config.Network, origin: Origin | None) -> dict[str, Any] | None:
+    """Return the config in a family's format: the original one if it still describes the network."""
     if origin is not None:
         try:
-            read, _ = FAMILIES[origin.family].read(origin.theirs)
+            original, _ = FAMILIES[origin.family].read_config(origin.config)
         except ConfigError:
-            read = None
-        if read is not None and alike(read, design):
-            return dict(origin.theirs)
-    for kept in (design, _without_dropout(design)):
+            original = None
+        if original is not None and same_architecture(original, design):
+            return dict(origin.config)
+    for candidate in (design, _without_dropout(design)):
         for family in FAMILIES.values():
-            written = family.write(kept)
-            if written is not None:
-                return written
+            values = family.write_config(candidate)
+            if values is not None:
+                return values
     return None
 
 
 def _without_dropout(part: Any) -> Any:
-    """A config whose rates of dropout are all 0."""
+    """Return a copy of a config with all dropout rates set to 0."""
     if isinstance(part, tuple):
         return tuple(_without_dropout(item) for item in part)
     if not is_dataclass(part) or isinstance(part, type):
@@ -107,37 +107,37 @@ def _without_dropout(part: Any) -> Any:
     )
 
 
-def _their_places(network: AnyNetwork, values: dict[str, Any]) -> list[Place]:
-    """Where a family's layout has the parameters; of several names for the same tensor only the first."""
+def _family_mappings(network: AnyNetwork, values: dict[str, Any]) -> list[TensorMapping]:
+    """Return the mappings of a family's layout; of several names for the same tensor only the first."""
     family = FAMILIES[values["model_type"]]
     architecture = family.architectures[values["architectures"][0]]
     entries = (*family.weights(network.config), *architecture.weights)
     parameters = dict(network.named_parameters(remove_duplicate=False))
-    written: set[int] = set()
-    found: list[Place] = []
-    for place in places(entries, architecture.base, list(parameters)):
-        ours = [parameters[name] for name in place.ours]
-        if id(ours[0]) in written and not place.repeat:
+    saved_ids: set[int] = set()
+    mappings: list[TensorMapping] = []
+    for mapping in resolve_entries(entries, architecture.prefix, list(parameters)):
+        ours = [parameters[name] for name in mapping.ours]
+        if id(ours[0]) in saved_ids and not mapping.repeat:
             continue
-        written.update(id(value) for value in ours)
-        found.append(place)
-    _check_all_written(network, written, family.name)
-    return found
+        saved_ids.update(id(value) for value in ours)
+        mappings.append(mapping)
+    _check_all_saved(network, saved_ids, family.name)
+    return mappings
 
 
-def _own_places(network: AnyNetwork) -> list[Place]:
-    return [Place(name, (name,), Same()) for name, _ in network.named_parameters()]
+def _regard_mappings(network: AnyNetwork) -> list[TensorMapping]:
+    return [TensorMapping(name, (name,), Identity()) for name, _ in network.named_parameters()]
 
 
-def _computed(network: AnyNetwork, values: dict[str, Any]) -> dict[str, Tensor]:
-    """Tensors that a family's files hold, though they follow from the config."""
-    if values["model_type"] == NATIVE:
+def _family_buffers(network: AnyNetwork, values: dict[str, Any]) -> dict[str, Tensor]:
+    """Return the tensors of a family's files that are computed from the config (sinusoidal tables)."""
+    if values["model_type"] == REGARD_MODEL_TYPE:
         return {}
     architecture = FAMILIES[values["model_type"]].architectures[values["architectures"][0]]
-    return architecture.computed(network.config) if architecture.computed else {}
+    return architecture.buffers(network.config) if architecture.buffers else {}
 
 
-def _check_all_written(network: nn.Module, written: set[int], family: str) -> None:
-    left = [name for name, value in network.named_parameters() if id(value) not in written]
-    if left:
-        raise AssertionError(f"the table of {family} has no place for {', '.join(left)}")
+def _check_all_saved(network: nn.Module, saved_ids: set[int], family: str) -> None:
+    missing = [name for name, value in network.named_parameters() if id(value) not in saved_ids]
+    if missing:
+        raise AssertionError(f"the weight map of {family} has no entry for {', '.join(missing)}")

@@ -1,1 +1,1 @@
-"""What makes BERT BERT: a config translation and a weight table, one short file for each family."""
+"""Model families (BERT, GPT-2, T5, …): for each, a translation of its published config and a weight map."""

@@ -1,14 +1,20 @@
-"""ALBERT (Lan et al. 2019): a BERT whose layers are all the same one, with small tables.
+"""ALBERT (Lan et al. 2019): BERT with parameters shared across layers and factorized embeddings.
 
-Its second pretraining task asks whether two sentences stand in their order.
+Its second pretraining task is sentence-order prediction.
 """
 
 from dataclasses import replace
 from typing import Any
 
 from regard.families import bert
-from regard.families.bert import POOLER, both, last_bias, sentence, words
-from regard.families.family import Architecture, Family, Story, Theirs, is_tied, labels
+from regard.families.bert import (
+    POOLER_TRANSFORM,
+    classification_head,
+    in_two_heads,
+    language_model_head,
+    output_bias_weights,
+)
+from regard.families.family import Architecture, Family, FamilyInfo, PublishedConfig, is_tied, label_keys
 from regard.families.weight_map import Entry
 from regard.transformer.config import EncoderOnly, Groups, Head, Pooler, Pooling, Projection, Span, Tagging, TwoHeads
 
@@ -28,9 +34,9 @@ KEYS = {
 }
 
 
-def network(theirs: Theirs, head: Head | None) -> EncoderOnly:
-    """The network of a config: BERT's, with shared layers and a projection."""
-    design = bert.network(Theirs({key: theirs[key] for key in KEYS if key in bert.KEYS}, bert.FAMILY), head)
+def network(theirs: PublishedConfig, head: Head | None) -> EncoderOnly:
+    """Return the network config of a published config: BERT's, with shared layers and an embedding projection."""
+    design = bert.network(PublishedConfig({key: theirs[key] for key in KEYS if key in bert.KEYS}, bert.FAMILY), head)
     assert isinstance(design, EncoderOnly)
     block = design.encoder.blocks[0]
     inner = theirs["inner_group_num"]
@@ -47,9 +53,9 @@ def network(theirs: Theirs, head: Head | None) -> EncoderOnly:
 
 
 def describe(design: EncoderOnly) -> dict[str, Any]:
-    """The config of a network."""
+    """Return the published config of a network config (the inverse of `network`)."""
     sharing, head = design.encoder.sharing, design.head
-    scoring = head.sentence if isinstance(head, TwoHeads) else head
+    classifier = head.sentence if isinstance(head, TwoHeads) else head
     keys = {key: value for key, value in bert.describe(design).items() if key in KEYS}
     return {
         **keys,
@@ -57,31 +63,31 @@ def describe(design: EncoderOnly) -> dict[str, Any]:
         "num_hidden_layers": design.encoder.layers // sharing.inner,  # type: ignore[union-attr]
         "num_hidden_groups": sharing.groups,  # type: ignore[union-attr]
         "inner_group_num": sharing.inner,  # type: ignore[union-attr]
-        "classifier_dropout_prob": getattr(scoring, "dropout", KEYS["classifier_dropout_prob"]),
+        "classifier_dropout_prob": getattr(classifier, "dropout", KEYS["classifier_dropout_prob"]),
         "tie_word_embeddings": is_tied(design),
-        **labels(design),
+        **label_keys(design),
     }
 
 
 def weights(design: EncoderOnly) -> tuple[Entry, ...]:
-    """Where the network's weights stand: each block under the number of its group and its place in it."""
+    """Return the weight map of the network: a block is named by its group and its index in the group."""
     sharing = design.encoder.sharing
     assert isinstance(sharing, Groups)
-    blocks = [(group, place) for group in range(sharing.groups) for place in range(sharing.inner)]
+    blocks = [(group, index) for group in range(sharing.groups) for index in range(sharing.inner)]
     return (
         Entry("@embeddings.word_embeddings", "embedding.tokens"),
         Entry("@embeddings.position_embeddings", "embedding.position"),
         Entry("@embeddings.token_type_embeddings", "embedding.segments"),
         Entry("@embeddings.LayerNorm", "embedding.norm"),
         Entry("@encoder.embedding_hidden_mapping_in", "embedding.projection"),
-        *(entry for number, where in enumerate(blocks) for entry in block_weights(number, *where)),
-        *last_bias(design, "predictions"),
+        *(entry for number, (group, index) in enumerate(blocks) for entry in block_entries(number, group, index)),
+        *output_bias_weights(design, "predictions"),
     )
 
 
-def block_weights(number: int, group: int, place: int) -> tuple[Entry, ...]:
-    """One block."""
-    theirs = f"@encoder.albert_layer_groups.{group}.albert_layers.{place}"
+def block_entries(number: int, group: int, index: int) -> tuple[Entry, ...]:
+    """Return the weight map of one block."""
+    theirs = f"@encoder.albert_layer_groups.{group}.albert_layers.{index}"
     ours = f"encoder.blocks.{number}"
     return (
         Entry(f"{theirs}.attention.query", f"{ours}.attention.project.query"),
@@ -95,70 +101,74 @@ def block_weights(number: int, group: int, place: int) -> tuple[Entry, ...]:
     )
 
 
-WORDS = (
+LANGUAGE_MODEL_WEIGHTS = (
     Entry("predictions.dense", "head.transform.dense"),
     Entry("predictions.LayerNorm", "head.transform.norm"),
     Entry("predictions.decoder", "head.output"),
 )
-CLASSIFIER = (Entry("@pooler", "head.transform.dense"), Entry("classifier", "head.output"))
+CLASSIFIER_WEIGHTS = (Entry("@pooler", "head.transform.dense"), Entry("classifier", "head.output"))
 
 
-def rate(theirs: Theirs) -> float:
-    """The dropout of a classifier."""
+def classifier_dropout(theirs: PublishedConfig) -> float:
+    """Return the dropout rate of a classification head."""
     return float(theirs["classifier_dropout_prob"])
 
 
 FAMILY = Family(
     name="albert",
-    story=Story(
+    info=FamilyInfo(
         title="ALBERT",
         year=2019,
         paper="Lan et al., ALBERT: A Lite BERT for Self-supervised Learning of Language Representations",
-        objective="fill in masked words; sentence order",
+        objective="masked language modelling; sentence-order prediction",
         parent="BERT",
     ),
     keys=KEYS,
-    ignored=dict.fromkeys(
+    ignored_keys=dict.fromkeys(
         ["down_scale_factor", "gap_size", "net_structure_type", "num_memory_blocks", "layers_to_keep", "is_decoder"],
         "never used",
     ),
     ignored_weights={
-        "@embeddings.position_ids": "the numbers 0, 1, 2, …",
-        "predictions.bias": "unused where predictions.decoder.bias differs from it",
+        "@embeddings.position_ids": "position ids 0, 1, 2, …",
+        "predictions.bias": "unused if predictions.decoder.bias differs from it",
     },
-    kinds=(EncoderOnly,),
+    network_types=(EncoderOnly,),
     network=network,
     describe=describe,
     weights=weights,
     architectures={
         "AlbertModel": Architecture(
-            head=lambda _: Pooler(pooling=Pooling.FIRST, transform=POOLER),
+            head=lambda _: Pooler(pooling=Pooling.FIRST, transform=POOLER_TRANSFORM),
             weights=(Entry("@pooler", "head.transform.dense"),),
         ),
-        "AlbertForMaskedLM": Architecture(base="albert.", head=words, weights=WORDS),
+        "AlbertForMaskedLM": Architecture(prefix="albert.", head=language_model_head, weights=LANGUAGE_MODEL_WEIGHTS),
         "AlbertForPreTraining": Architecture(
-            base="albert.",
-            head=lambda t: TwoHeads(words=words(t), sentence=sentence(t.labels, rate(t))),
+            prefix="albert.",
+            head=lambda t: TwoHeads(
+                words=language_model_head(t), sentence=classification_head(t.num_labels, classifier_dropout(t))
+            ),
             weights=(
-                *both(WORDS, "head.words"),
+                *in_two_heads(LANGUAGE_MODEL_WEIGHTS, "head.words"),
                 Entry("@pooler", "head.sentence.transform.dense"),
                 Entry("sop_classifier.classifier", "head.sentence.output"),
             ),
         ),
         "AlbertForSequenceClassification": Architecture(
-            base="albert.", head=lambda t: sentence(t.labels, rate(t)), weights=CLASSIFIER
+            prefix="albert.",
+            head=lambda t: classification_head(t.num_labels, classifier_dropout(t)),
+            weights=CLASSIFIER_WEIGHTS,
         ),
         "AlbertForMultipleChoice": Architecture(
-            base="albert.", head=lambda t: sentence(1, rate(t)), weights=CLASSIFIER
+            prefix="albert.", head=lambda t: classification_head(1, classifier_dropout(t)), weights=CLASSIFIER_WEIGHTS
         ),
         "AlbertForTokenClassification": Architecture(
-            base="albert.",
-            head=lambda t: Tagging(labels=t.labels, bias=True, dropout=rate(t)),
+            prefix="albert.",
+            head=lambda t: Tagging(labels=t.num_labels, bias=True, dropout=classifier_dropout(t)),
             weights=(Entry("classifier", "head.output"),),
         ),
         "AlbertForQuestionAnswering": Architecture(
-            base="albert.",
-            head=lambda t: Span(labels=t.labels, bias=True),
+            prefix="albert.",
+            head=lambda t: Span(labels=t.num_labels, bias=True),
             weights=(Entry("qa_outputs", "head.output"),),
         ),
     },

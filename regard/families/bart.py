@@ -1,13 +1,22 @@
-"""BART (Lewis et al. 2019): an encoder-decoder trained to repair damaged text.
+"""BART (Lewis et al. 2019): an encoder-decoder pretrained by denoising corrupted text.
 
-The 2017 Transformer with learned positions (the first two unused), a norm after the embedding, and GELU. Its way of
-naming weights is also Marian's.
+The 2017 Transformer with learned positions (the first two unused), a norm after the embedding, and GELU. Marian uses
+the same weight names.
 """
 
 from typing import Any
 
-from regard.families.family import Architecture, Family, Story, Theirs, activation_name, is_tied, labels, tied
-from regard.families.weight_map import AsRow, Entry
+from regard.families.family import (
+    Architecture,
+    Family,
+    FamilyInfo,
+    PublishedConfig,
+    activation_name,
+    is_tied,
+    label_keys,
+    output_weights,
+)
+from regard.families.weight_map import Entry, Unsqueeze
 from regard.transformer.config import (
     Activation,
     Apart,
@@ -56,7 +65,7 @@ KEYS = {
     "pad_token_id": 1,
     "tie_word_embeddings": True,
     "num_labels": 3,
-    # Older configs spell out what is always so.
+    # Older configs write these keys explicitly; only these values are supported.
     "normalize_before": False,
     "normalize_embedding": True,
     "add_final_layer_norm": False,
@@ -64,26 +73,26 @@ KEYS = {
     "static_position_embeddings": False,
 }
 
-IGNORED = {
+BART_IGNORED_KEYS = {
     "num_hidden_layers": "repeats encoder_layers",
     "num_attention_heads": "repeats encoder_attention_heads",
     "hidden_size": "repeats d_model",
-    "is_decoder": "the architecture's name says it",
-    "classif_dropout": "an older name of classifier_dropout, which is there too",
+    "is_decoder": "implied by the architecture",
+    "classif_dropout": "older name of classifier_dropout, which is also present",
     "max_position_embeddings_offset": "always two",
 }
 
 NORM = LayerNorm(epsilon=1e-5)
 
 
-def stack(theirs: Theirs, side: str, across: bool) -> Stack:
-    """The encoder's blocks, or the decoder's."""
-    size = theirs.divide("d_model", f"{side}_attention_heads")
+def stack(theirs: PublishedConfig, side: str, cross_attention: bool) -> Stack:
+    """Return the config of the encoder or decoder stack (`side` is "encoder" or "decoder")."""
+    head_dim = theirs.head_dim("d_model", f"{side}_attention_heads")
     attention = Attention(
         heads=theirs[f"{side}_attention_heads"],
         key_value_heads=theirs[f"{side}_attention_heads"],
-        head_dim=size,
-        scale=size**-0.5,
+        head_dim=head_dim,
+        scale=head_dim**-0.5,
         bias=True,
         output_bias=True,
         position=None,
@@ -92,7 +101,7 @@ def stack(theirs: Theirs, side: str, across: bool) -> Stack:
     )
     block = Block(
         attention=attention,
-        cross_attention=attention if across else None,
+        cross_attention=attention if cross_attention else None,
         feedforward=Dense(
             dim=theirs[f"{side}_ffn_dim"],
             activation=theirs.activation("activation_function"),
@@ -116,8 +125,8 @@ def stack(theirs: Theirs, side: str, across: bool) -> Stack:
     )
 
 
-def embedding(theirs: Theirs, tokens: Tokens | SourceTokens) -> Embedding:
-    """Of the source, or of the target."""
+def embedding(theirs: PublishedConfig, tokens: Tokens | SourceTokens) -> Embedding:
+    """Return the config of the source or target embedding."""
     return Embedding(
         tokens=tokens,
         dim=theirs["d_model"],
@@ -130,81 +139,82 @@ def embedding(theirs: Theirs, tokens: Tokens | SourceTokens) -> Embedding:
     )
 
 
-def require(theirs: Theirs) -> None:
-    """What older configs spell out must be what it always is."""
+def check_legacy_keys(theirs: PublishedConfig) -> None:
+    """Reject older configs whose explicit values differ from the only supported ones."""
     for key in ("normalize_before", "add_final_layer_norm", "add_bias_logits", "static_position_embeddings"):
         theirs.require(key, False)
     theirs.require("normalize_embedding", True)
 
 
-def network(theirs: Theirs, head: Head | None) -> EncoderDecoder:
-    """The network of a config."""
-    require(theirs)
+def network(theirs: PublishedConfig, head: Head | None) -> EncoderDecoder:
+    """Return the network config of a published config."""
+    check_legacy_keys(theirs)
     return EncoderDecoder(
         model_dim=theirs["d_model"],
         source=embedding(theirs, Tokens(vocabulary=theirs["vocab_size"], padding=theirs["pad_token_id"])),
         target=embedding(theirs, SourceTokens()),
-        encoder=stack(theirs, "encoder", across=False),
-        decoder=stack(theirs, "decoder", across=True),
+        encoder=stack(theirs, "encoder", cross_attention=False),
+        decoder=stack(theirs, "decoder", cross_attention=True),
         head=head,
         initialization=Normal(deviation=theirs["init_std"]),
     )
 
 
-def decoder_alone(theirs: Theirs, head: Head | None) -> DecoderOnly:
-    """The decoder without its encoder. Its cross-attention is there, for whoever has something to attend to."""
-    require(theirs)
+def decoder_only(theirs: PublishedConfig, head: Head | None) -> DecoderOnly:
+    """Return the config of the decoder without its encoder. Cross-attention is kept, for an external encoder output."""
+    check_legacy_keys(theirs)
     return DecoderOnly(
         model_dim=theirs["d_model"],
         embedding=embedding(theirs, Tokens(vocabulary=theirs["vocab_size"], padding=theirs["pad_token_id"])),
-        decoder=stack(theirs, "decoder", across=True),
+        decoder=stack(theirs, "decoder", cross_attention=True),
         head=head,
         initialization=Normal(deviation=theirs["init_std"]),
     )
 
 
 def describe(design: EncoderDecoder | DecoderOnly) -> dict[str, Any]:
-    """The config of a network."""
-    both = isinstance(design, EncoderDecoder)
+    """Return the published config of a network config (the inverse of `network`)."""
     source = design.source if isinstance(design, EncoderDecoder) else design.embedding
-    reads = design.encoder if isinstance(design, EncoderDecoder) else design.decoder
-    writes = design.decoder
-    one, other, start = reads.blocks[0], writes.blocks[0], design.initialization
+    encoder = design.encoder if isinstance(design, EncoderDecoder) else design.decoder
+    decoder = design.decoder
+    encoder_block, decoder_block, initialization = encoder.blocks[0], decoder.blocks[0], design.initialization
     return {
         "vocab_size": source.tokens.vocabulary,  # type: ignore[union-attr]
         "max_position_embeddings": source.position.length,  # type: ignore[union-attr]
-        "encoder_layers": reads.layers,
-        "encoder_ffn_dim": one.feedforward.dim,
-        "encoder_attention_heads": one.attention.heads,
-        "decoder_layers": writes.layers,
-        "decoder_ffn_dim": other.feedforward.dim,
-        "decoder_attention_heads": other.attention.heads,
-        "encoder_layerdrop": reads.layer_dropout,
-        "decoder_layerdrop": writes.layer_dropout,
-        "activation_function": activation_name(one.feedforward.activation),
+        "encoder_layers": encoder.layers,
+        "encoder_ffn_dim": encoder_block.feedforward.dim,
+        "encoder_attention_heads": encoder_block.attention.heads,
+        "decoder_layers": decoder.layers,
+        "decoder_ffn_dim": decoder_block.feedforward.dim,
+        "decoder_attention_heads": decoder_block.attention.heads,
+        "encoder_layerdrop": encoder.layer_dropout,
+        "decoder_layerdrop": decoder.layer_dropout,
+        "activation_function": activation_name(encoder_block.feedforward.activation),
         "d_model": design.model_dim,
         "dropout": source.dropout,
-        "attention_dropout": one.attention.dropout,
-        "activation_dropout": one.feedforward.dropout,
+        "attention_dropout": encoder_block.attention.dropout,
+        "activation_dropout": encoder_block.feedforward.dropout,
         "classifier_dropout": getattr(design.head, "dropout", 0.0),
-        "init_std": start.deviation if isinstance(start, Normal) else KEYS["init_std"],
+        "init_std": initialization.deviation if isinstance(initialization, Normal) else KEYS["init_std"],
         "scale_embedding": source.scale != 1.0,
         "pad_token_id": source.tokens.padding,  # type: ignore[union-attr]
         "tie_word_embeddings": is_tied(design),
-        "is_encoder_decoder": both,
-        **labels(design),
+        "is_encoder_decoder": isinstance(design, EncoderDecoder),
+        **label_keys(design),
     }
 
 
-def words(theirs: Theirs, bias: OutputBias = OutputBias.FIXED) -> LanguageModel:
-    """The head that writes."""
-    return LanguageModel(vocabulary=theirs["vocab_size"], transform=None, scale=1.0, weights=tied(theirs), bias=bias)
+def language_model_head(theirs: PublishedConfig, bias: OutputBias = OutputBias.FIXED) -> LanguageModel:
+    """Return the config of the sequence-to-sequence language-model head."""
+    return LanguageModel(
+        vocabulary=theirs["vocab_size"], transform=None, scale=1.0, weights=output_weights(theirs), bias=bias
+    )
 
 
-def sentence(theirs: Theirs) -> Classification:
-    """A head that scores the whole text by the decoder's last vector, when the decoder has read the source again."""
+def classification_head(theirs: PublishedConfig) -> Classification:
+    """Return the config of the sequence-classification head on the decoder's last token (it reads the source)."""
     return Classification(
-        labels=theirs.labels,
+        labels=theirs.num_labels,
         pooling=Pooling.LAST,
         transform=Transform(activation=Activation.TANH, norm=None),
         bias=True,
@@ -213,23 +223,23 @@ def sentence(theirs: Theirs) -> Classification:
     )
 
 
-def attention_weights(theirs: str, ours: str) -> tuple[Entry, ...]:
-    """One attention."""
-    parts = {"q_proj": "project.query", "k_proj": "project.key", "v_proj": "project.value", "out_proj": "output"}
-    return tuple(Entry(f"{theirs}.{one}", f"{ours}.{other}") for one, other in parts.items())
+def attention_entries(theirs: str, ours: str) -> tuple[Entry, ...]:
+    """Return the weight map of one attention layer."""
+    names = {"q_proj": "project.query", "k_proj": "project.key", "v_proj": "project.value", "out_proj": "output"}
+    return tuple(Entry(f"{theirs}.{name}", f"{ours}.{our_name}") for name, our_name in names.items())
 
 
-def block_weights(side: str) -> tuple[Entry, ...]:
-    """The blocks of the encoder, or of the decoder."""
+def block_entries(side: str) -> tuple[Entry, ...]:
+    """Return the weight map of the blocks of the encoder or decoder."""
     theirs, ours = f"@{side}.layers.#", f"{side}.blocks.#"
-    across = (
-        *attention_weights(f"{theirs}.encoder_attn", f"{ours}.cross_attention"),
+    cross_attention_entries = (
+        *attention_entries(f"{theirs}.encoder_attn", f"{ours}.cross_attention"),
         Entry(f"{theirs}.encoder_attn_layer_norm", f"{ours}.cross_attention_residual.norm"),
     )
     return (
-        *attention_weights(f"{theirs}.self_attn", f"{ours}.attention"),
+        *attention_entries(f"{theirs}.self_attn", f"{ours}.attention"),
         Entry(f"{theirs}.self_attn_layer_norm", f"{ours}.attention_residual.norm"),
-        *(across if side == "decoder" else ()),
+        *(cross_attention_entries if side == "decoder" else ()),
         Entry(f"{theirs}.fc1", f"{ours}.feedforward.up"),
         Entry(f"{theirs}.fc2", f"{ours}.feedforward.down"),
         Entry(f"{theirs}.final_layer_norm", f"{ours}.feedforward_residual.norm"),
@@ -237,13 +247,13 @@ def block_weights(side: str) -> tuple[Entry, ...]:
 
 
 def weights(design: EncoderDecoder | DecoderOnly) -> tuple[Entry, ...]:
-    """Where the network's weights stand. The first of several names for one thing is the one that is written."""
+    """Return the weight map of the network. Of several names for one parameter, `save` writes the first."""
     if isinstance(design, DecoderOnly):
         return (
             Entry("@decoder.embed_tokens", "embedding.tokens"),
             Entry("@decoder.embed_positions", "embedding.position"),
             Entry("@decoder.layernorm_embedding", "embedding.norm"),
-            *block_weights("decoder"),
+            *block_entries("decoder"),
         )
     shared = (Entry("@shared", "source.tokens"),) if isinstance(design.target.tokens, SourceTokens) else ()
     return (
@@ -254,50 +264,52 @@ def weights(design: EncoderDecoder | DecoderOnly) -> tuple[Entry, ...]:
         Entry("@decoder.embed_positions", "target.position"),
         Entry("@encoder.layernorm_embedding", "source.norm"),
         Entry("@decoder.layernorm_embedding", "target.norm"),
-        *block_weights("encoder"),
-        *block_weights("decoder"),
+        *block_entries("encoder"),
+        *block_entries("decoder"),
     )
 
 
-CLASSIFIER = (
+CLASSIFIER_WEIGHTS = (
     Entry("classification_head.dense", "head.transform.dense"),
     Entry("classification_head.out_proj", "head.output"),
 )
-OUTPUT = Entry("lm_head", "head.output")
-BIAS = Entry("final_logits_bias", "head.bias", AsRow(), exact=True)
+LM_HEAD_WEIGHT = Entry("lm_head", "head.output")
+LOGITS_BIAS_WEIGHT = Entry("final_logits_bias", "head.bias", Unsqueeze(), exact=True)
 
 FAMILY = Family(
     name="bart",
-    story=Story(
+    info=FamilyInfo(
         title="BART",
         year=2019,
         paper="Lewis et al., BART: Denoising Sequence-to-Sequence Pre-training for Natural Language Generation, "
         "Translation, and Comprehension",
-        objective="repair damaged text",
+        objective="denoising",
         parent="Transformer",
     ),
     keys=KEYS,
-    ignored=IGNORED,
-    kinds=(EncoderDecoder, DecoderOnly),
+    ignored_keys=BART_IGNORED_KEYS,
+    network_types=(EncoderDecoder, DecoderOnly),
     network=network,
     describe=describe,
     weights=weights,
     architectures={
         "BartModel": Architecture(head=lambda _: None),
-        "BartForConditionalGeneration": Architecture(base="model.", head=words, weights=(OUTPUT, BIAS)),
+        "BartForConditionalGeneration": Architecture(
+            prefix="model.", head=language_model_head, weights=(LM_HEAD_WEIGHT, LOGITS_BIAS_WEIGHT)
+        ),
         "BartForSequenceClassification": Architecture(
-            base="model.",
-            head=sentence,
-            weights=CLASSIFIER,
+            prefix="model.",
+            head=classification_head,
+            weights=CLASSIFIER_WEIGHTS,
         ),
         "BartForQuestionAnswering": Architecture(
-            base="model.", head=lambda _: Span(labels=2, bias=True), weights=(Entry("qa_outputs", "head.output"),)
+            prefix="model.", head=lambda _: Span(labels=2, bias=True), weights=(Entry("qa_outputs", "head.output"),)
         ),
         "BartForCausalLM": Architecture(
-            base="model.",
-            head=lambda theirs: words(theirs, OutputBias.NONE),
-            weights=(OUTPUT,),
-            network=decoder_alone,
+            prefix="model.",
+            head=lambda theirs: language_model_head(theirs, OutputBias.NONE),
+            weights=(LM_HEAD_WEIGHT,),
+            network=decoder_only,
         ),
     },
     presets={

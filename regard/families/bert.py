@@ -1,11 +1,21 @@
-"""BERT (Devlin et al. 2018): an encoder that reads in both directions, trained to fill in words.
+"""BERT (Devlin et al. 2018): a bidirectional encoder pretrained with masked language modelling.
 
-Post-norm, learned positions, segments, GELU. As `is_decoder` it reads from left to right.
+Post-norm, learned positions, segments, GELU. With `is_decoder` it is a causal decoder.
 """
 
 from typing import Any
 
-from regard.families.family import Architecture, Family, Maybe, Story, Theirs, activation_name, is_tied, labels, tied
+from regard.families.family import (
+    Architecture,
+    Family,
+    FamilyInfo,
+    OptionalKey,
+    PublishedConfig,
+    activation_name,
+    is_tied,
+    label_keys,
+    output_weights,
+)
 from regard.families.weight_map import Entry
 from regard.transformer.config import (
     Activation,
@@ -44,7 +54,7 @@ KEYS = {
     "hidden_act": "gelu",
     "hidden_dropout_prob": 0.1,
     "attention_probs_dropout_prob": 0.1,
-    "classifier_dropout": Maybe(float),
+    "classifier_dropout": OptionalKey(float),
     "max_position_embeddings": 512,
     "type_vocab_size": 2,
     "initializer_range": 0.02,
@@ -57,15 +67,15 @@ KEYS = {
 }
 
 
-def network(theirs: Theirs, head: Head | None) -> EncoderOnly | DecoderOnly:
-    """The network of a config."""
+def network(theirs: PublishedConfig, head: Head | None) -> EncoderOnly | DecoderOnly:
+    """Return the network config of a published config."""
     theirs.require("position_embedding_type", "absolute")
     norm = LayerNorm(epsilon=theirs["layer_norm_eps"])
     attention = Attention(
         heads=theirs["num_attention_heads"],
         key_value_heads=theirs["num_attention_heads"],
-        head_dim=theirs.divide("hidden_size", "num_attention_heads"),
-        scale=theirs.divide("hidden_size", "num_attention_heads") ** -0.5,
+        head_dim=theirs.head_dim("hidden_size", "num_attention_heads"),
+        scale=theirs.head_dim("hidden_size", "num_attention_heads") ** -0.5,
         bias=True,
         output_bias=True,
         position=None,
@@ -104,24 +114,24 @@ def network(theirs: Theirs, head: Head | None) -> EncoderOnly | DecoderOnly:
         projection=None,
         dropout=theirs["hidden_dropout_prob"],
     )
-    start, dim = Normal(deviation=theirs["initializer_range"]), theirs["hidden_size"]
+    initialization, dim = Normal(deviation=theirs["initializer_range"]), theirs["hidden_size"]
     if theirs["is_decoder"]:
-        return DecoderOnly(model_dim=dim, embedding=embedding, decoder=blocks, head=head, initialization=start)
-    return EncoderOnly(model_dim=dim, embedding=embedding, encoder=blocks, head=head, initialization=start)
+        return DecoderOnly(model_dim=dim, embedding=embedding, decoder=blocks, head=head, initialization=initialization)
+    return EncoderOnly(model_dim=dim, embedding=embedding, encoder=blocks, head=head, initialization=initialization)
 
 
-def stack(design: EncoderOnly | DecoderOnly) -> Stack:
-    """The blocks of a network."""
+def get_stack(design: EncoderOnly | DecoderOnly) -> Stack:
+    """Return the config of the only stack of a network."""
     return design.encoder if isinstance(design, EncoderOnly) else design.decoder
 
 
 def describe(design: EncoderOnly | DecoderOnly) -> dict[str, Any]:
-    """The config of a network."""
-    block, start = stack(design).blocks[0], design.initialization
+    """Return the published config of a network config (the inverse of `network`)."""
+    block, initialization = get_stack(design).blocks[0], design.initialization
     return {
         "vocab_size": design.embedding.tokens.vocabulary,  # type: ignore[union-attr]
         "hidden_size": design.model_dim,
-        "num_hidden_layers": stack(design).layers,
+        "num_hidden_layers": get_stack(design).layers,
         "num_attention_heads": block.attention.heads,
         "intermediate_size": block.feedforward.dim,
         "hidden_act": activation_name(block.feedforward.activation),
@@ -130,97 +140,103 @@ def describe(design: EncoderOnly | DecoderOnly) -> dict[str, Any]:
         "classifier_dropout": getattr(design.head, "dropout", None),
         "max_position_embeddings": design.embedding.position.length,  # type: ignore[union-attr]
         "type_vocab_size": design.embedding.segments,
-        "initializer_range": start.deviation if isinstance(start, Normal) else KEYS["initializer_range"],
+        "initializer_range": initialization.deviation
+        if isinstance(initialization, Normal)
+        else KEYS["initializer_range"],
         "layer_norm_eps": block.norm.epsilon,
         "pad_token_id": design.embedding.tokens.padding,  # type: ignore[union-attr]
         "is_decoder": isinstance(design, DecoderOnly),
         "add_cross_attention": block.cross_attention is not None,
         "tie_word_embeddings": is_tied(design),
-        **labels(design),
+        **label_keys(design),
     }
 
 
-def words(theirs: Theirs) -> LanguageModel:
-    """The head that fills in words."""
+def language_model_head(theirs: PublishedConfig) -> LanguageModel:
+    """Return the config of the masked language-model head."""
     norm = LayerNorm(epsilon=theirs["layer_norm_eps"])
     return LanguageModel(
         vocabulary=theirs["vocab_size"],
         transform=Transform(activation=theirs.activation("hidden_act"), norm=norm),
         scale=1.0,
-        weights=tied(theirs),
+        weights=output_weights(theirs),
         bias=OutputBias.LEARNT,
     )
 
 
-POOLER = Transform(activation=Activation.TANH, norm=None)
+POOLER_TRANSFORM = Transform(activation=Activation.TANH, norm=None)
 
 
-def dropout(theirs: Theirs) -> float:
-    """The dropout of a classifier."""
-    rate = theirs["classifier_dropout"]
-    return float(theirs["hidden_dropout_prob"] if rate is None else rate)
+def classifier_dropout(theirs: PublishedConfig) -> float:
+    """Return the dropout rate of a classification head."""
+    dropout = theirs["classifier_dropout"]
+    return float(theirs["hidden_dropout_prob"] if dropout is None else dropout)
 
 
-def sentence(count: int, rate: float = 0.0) -> Classification:
-    """A head that scores the row by its first token's vector."""
-    return Classification(labels=count, pooling=Pooling.FIRST, transform=POOLER, bias=True, dropout=rate)
+def classification_head(labels: int, dropout: float = 0.0) -> Classification:
+    """Return the config of a sequence-classification head on the first token."""
+    return Classification(labels=labels, pooling=Pooling.FIRST, transform=POOLER_TRANSFORM, bias=True, dropout=dropout)
 
 
-WORDS = (
+LANGUAGE_MODEL_WEIGHTS = (
     Entry("cls.predictions.transform.dense", "head.transform.dense"),
     Entry("cls.predictions.transform.LayerNorm", "head.transform.norm"),
     Entry("cls.predictions.decoder", "head.output"),
 )
-CLASSIFIER = (Entry("@pooler.dense", "head.transform.dense"), Entry("classifier", "head.output"))
+CLASSIFIER_WEIGHTS = (Entry("@pooler.dense", "head.transform.dense"), Entry("classifier", "head.output"))
 
 
-def both(entries: tuple[Entry, ...], where: str) -> tuple[Entry, ...]:
-    """The entries of a head that is one of two."""
-    return tuple(Entry(e.theirs, tuple(part.replace("head", where, 1) for part in e.parts), e.how) for e in entries)
+def in_two_heads(entries: tuple[Entry, ...], address: str) -> tuple[Entry, ...]:
+    """Move the entries of a head to `address` ("head.words"), for a network with two heads."""
+    return tuple(Entry(e.theirs, tuple(part.replace("head", address, 1) for part in e.parts), e.how) for e in entries)
 
 
 ARCHITECTURES = {
     "BertModel": Architecture(
-        head=lambda _: Pooler(pooling=Pooling.FIRST, transform=POOLER),
+        head=lambda _: Pooler(pooling=Pooling.FIRST, transform=POOLER_TRANSFORM),
         weights=(Entry("@pooler.dense", "head.transform.dense"),),
     ),
-    "BertForMaskedLM": Architecture(base="bert.", head=words, weights=WORDS),
-    "BertLMHeadModel": Architecture(base="bert.", head=words, weights=WORDS),
+    "BertForMaskedLM": Architecture(prefix="bert.", head=language_model_head, weights=LANGUAGE_MODEL_WEIGHTS),
+    "BertLMHeadModel": Architecture(prefix="bert.", head=language_model_head, weights=LANGUAGE_MODEL_WEIGHTS),
     "BertForPreTraining": Architecture(
-        base="bert.",
-        head=lambda theirs: TwoHeads(words=words(theirs), sentence=sentence(2)),
+        prefix="bert.",
+        head=lambda theirs: TwoHeads(words=language_model_head(theirs), sentence=classification_head(2)),
         weights=(
-            *both(WORDS, "head.words"),
+            *in_two_heads(LANGUAGE_MODEL_WEIGHTS, "head.words"),
             Entry("@pooler.dense", "head.sentence.transform.dense"),
             Entry("cls.seq_relationship", "head.sentence.output"),
         ),
     ),
     "BertForSequenceClassification": Architecture(
-        base="bert.", head=lambda theirs: sentence(theirs.labels, dropout(theirs)), weights=CLASSIFIER
+        prefix="bert.",
+        head=lambda theirs: classification_head(theirs.num_labels, classifier_dropout(theirs)),
+        weights=CLASSIFIER_WEIGHTS,
     ),
     "BertForNextSentencePrediction": Architecture(
-        base="bert.",
-        head=lambda _: sentence(2),
+        prefix="bert.",
+        head=lambda _: classification_head(2),
         weights=(Entry("@pooler.dense", "head.transform.dense"), Entry("cls.seq_relationship", "head.output")),
     ),
     "BertForMultipleChoice": Architecture(
-        base="bert.", head=lambda theirs: sentence(1, dropout(theirs)), weights=CLASSIFIER
+        prefix="bert.",
+        head=lambda theirs: classification_head(1, classifier_dropout(theirs)),
+        weights=CLASSIFIER_WEIGHTS,
     ),
     "BertForTokenClassification": Architecture(
-        base="bert.",
-        head=lambda theirs: Tagging(labels=theirs.labels, bias=True, dropout=dropout(theirs)),
+        prefix="bert.",
+        head=lambda theirs: Tagging(labels=theirs.num_labels, bias=True, dropout=classifier_dropout(theirs)),
         weights=(Entry("classifier", "head.output"),),
     ),
     "BertForQuestionAnswering": Architecture(
-        base="bert.",
-        head=lambda theirs: Span(labels=theirs.labels, bias=True),
+        prefix="bert.",
+        head=lambda theirs: Span(labels=theirs.num_labels, bias=True),
         weights=(Entry("qa_outputs", "head.output"),),
     ),
 }
 
 
-def last_bias(design: EncoderOnly | DecoderOnly, outer: str) -> tuple[Entry, ...]:
-    """The bias of the last layer has two names; where that layer is tied, the second repeats the first."""
+def output_bias_weights(design: EncoderOnly | DecoderOnly, outer: str) -> tuple[Entry, ...]:
+    """Return the entries of the output bias, which has two names. With tied weights the second repeats the first."""
     ours, inner = "head.words" if isinstance(design.head, TwoHeads) else "head", f"{outer}.decoder"
     return (
         (Entry(outer, ours), Entry(inner, ours))
@@ -229,11 +245,11 @@ def last_bias(design: EncoderOnly | DecoderOnly, outer: str) -> tuple[Entry, ...
     )
 
 
-def weights(design: EncoderOnly | DecoderOnly, last_layer: str | None = "cls.predictions") -> tuple[Entry, ...]:
-    """Where the network's weights stand, and the bias of a language model's last layer."""
+def weights(design: EncoderOnly | DecoderOnly, output_layer: str | None = "cls.predictions") -> tuple[Entry, ...]:
+    """Return the weight map of the network and of the output bias of a language-model head."""
     theirs = "@encoder.layer.#"
     ours = "encoder.blocks.#" if isinstance(design, EncoderOnly) else "decoder.blocks.#"
-    across = (
+    cross_attention_entries = (
         Entry(f"{theirs}.crossattention.self.query", f"{ours}.cross_attention.project.query"),
         Entry(f"{theirs}.crossattention.self.key", f"{ours}.cross_attention.project.key"),
         Entry(f"{theirs}.crossattention.self.value", f"{ours}.cross_attention.project.value"),
@@ -250,29 +266,29 @@ def weights(design: EncoderOnly | DecoderOnly, last_layer: str | None = "cls.pre
         Entry(f"{theirs}.attention.self.value", f"{ours}.attention.project.value"),
         Entry(f"{theirs}.attention.output.dense", f"{ours}.attention.output"),
         Entry(f"{theirs}.attention.output.LayerNorm", f"{ours}.attention_residual.norm"),
-        *(across if isinstance(design, DecoderOnly) else ()),
+        *(cross_attention_entries if isinstance(design, DecoderOnly) else ()),
         Entry(f"{theirs}.intermediate.dense", f"{ours}.feedforward.up"),
         Entry(f"{theirs}.output.dense", f"{ours}.feedforward.down"),
         Entry(f"{theirs}.output.LayerNorm", f"{ours}.feedforward_residual.norm"),
-        *(last_bias(design, last_layer) if last_layer else ()),
+        *(output_bias_weights(design, output_layer) if output_layer else ()),
     )
 
 
 FAMILY = Family(
     name="bert",
-    story=Story(
+    info=FamilyInfo(
         title="BERT",
         year=2018,
         paper="Devlin et al., BERT: Pre-training of Deep Bidirectional Transformers for Language Understanding",
-        objective="fill in masked words; next sentence",
+        objective="masked language modelling; next-sentence prediction",
         parent="Transformer",
     ),
     keys=KEYS,
     ignored_weights={
-        "@embeddings.position_ids": "the numbers 0, 1, 2, …",
-        "cls.predictions.bias": "unused where cls.predictions.decoder.bias differs from it",
+        "@embeddings.position_ids": "position ids 0, 1, 2, …",
+        "cls.predictions.bias": "unused if cls.predictions.decoder.bias differs from it",
     },
-    kinds=(EncoderOnly, DecoderOnly),
+    network_types=(EncoderOnly, DecoderOnly),
     network=network,
     describe=describe,
     weights=weights,

@@ -1,67 +1,75 @@
-"""CLIP (Radford et al. 2021): texts and images as vectors that can be compared.
+"""CLIP (Radford et al. 2021): a text encoder and an image encoder with comparable embeddings.
 
-Its config holds one for each side. Old files hold some of them twice: where `text_config_dict` or `vision_config_dict`
-is there, it is the one that counts, completed with the published defaults, so that even what only `text_config` says
-(an end token of 2) counts no more. The classes of one side alone are families of their own (`clip_text`,
-`clip_vision`), with a config of their own.
+The config contains one sub-config for each encoder. Old files contain them twice: if `text_config_dict` or
+`vision_config_dict` is present, it takes precedence. It is completed with the published defaults, so it overrides even
+keys that are only in `text_config` (such as an `eos_token_id` of 2). The classes with a single encoder are separate
+families (`clip_text`, `clip_vision`) with their own configs.
 """
 
 from typing import Any
 
 from regard.families import clip_text, clip_vision
-from regard.families.family import Architecture, ConfigError, Family, Maybe, Story, Theirs, labels
+from regard.families.family import (
+    Architecture,
+    ConfigError,
+    Family,
+    FamilyInfo,
+    OptionalKey,
+    PublishedConfig,
+    label_keys,
+)
 from regard.families.weight_map import Entry
 from regard.transformer.config import DualEncoder, EncoderOnly, Head, LayerNorm, PatchClassification, Pooling
 
 KEYS = {
-    "text_config": Maybe(dict),
-    "vision_config": Maybe(dict),
-    "text_config_dict": Maybe(dict),
-    "vision_config_dict": Maybe(dict),
+    "text_config": OptionalKey(dict),
+    "vision_config": OptionalKey(dict),
+    "text_config_dict": OptionalKey(dict),
+    "vision_config_dict": OptionalKey(dict),
     "projection_dim": 512,
     "logit_scale_init_value": 2.6592,
 }
 
 
-def side(theirs: Theirs, name: str, family: Family) -> Theirs:
-    """The config of one side."""
-    values, older = theirs[f"{name}_config"], theirs[f"{name}_config_dict"]
-    for value in (values, older):
+def sub_config(theirs: PublishedConfig, name: str, family: Family) -> PublishedConfig:
+    """Return the config of the text or the vision encoder (`name` is "text" or "vision")."""
+    values, legacy_values = theirs[f"{name}_config"], theirs[f"{name}_config_dict"]
+    for value in (values, legacy_values):
         if not isinstance(value, dict | None):
             raise ConfigError(f"config.json: {name}_config must be an object, found {value!r}")
-    completed = {} if older is None else {**family.keys, **older}
-    return Theirs({**(values or {}), **completed}, family)
+    completed = {} if legacy_values is None else {**family.keys, **legacy_values}
+    return PublishedConfig({**(values or {}), **completed}, family)
 
 
-def network(theirs: Theirs, head: Head | None) -> DualEncoder:
-    """The network of a config: each side as it would be alone, with projections to one size."""
+def network(theirs: PublishedConfig, head: Head | None) -> DualEncoder:
+    """Return the network config of a published config: both encoders, projected to the same size."""
     del head
-    text, vision = side(theirs, "text", clip_text.FAMILY), side(theirs, "vision", clip_vision.FAMILY)
-    size = theirs["projection_dim"]
+    text, vision = sub_config(theirs, "text", clip_text.FAMILY), sub_config(theirs, "vision", clip_vision.FAMILY)
+    projection_dim = theirs["projection_dim"]
     return DualEncoder(
-        text=clip_text.network(text, clip_text.features(text, size)),
-        vision=clip_vision.network(vision, clip_vision.features(vision, size)),
+        text=clip_text.network(text, clip_text.features_head(text, projection_dim)),
+        vision=clip_vision.network(vision, clip_vision.features_head(vision, projection_dim)),
         scale=float(theirs["logit_scale_init_value"]),
     )
 
 
-def vision_alone(theirs: Theirs, head: Head | None) -> EncoderOnly:
-    """The side of the images, for a classifier. The other side's config is checked all the same."""
-    side(theirs, "text", clip_text.FAMILY)
-    return clip_vision.network(side(theirs, "vision", clip_vision.FAMILY), head)
+def vision_only(theirs: PublishedConfig, head: Head | None) -> EncoderOnly:
+    """Return the config of the vision encoder, for a classification head. The text config is validated too."""
+    sub_config(theirs, "text", clip_text.FAMILY)
+    return clip_vision.network(sub_config(theirs, "vision", clip_vision.FAMILY), head)
 
 
-def classifier(theirs: Theirs) -> PatchClassification:
-    """A head that scores the mean of the patches."""
-    norm = LayerNorm(epsilon=side(theirs, "vision", clip_vision.FAMILY)["layer_norm_eps"])
-    return PatchClassification(labels=theirs.labels, pooling=Pooling.MEAN_AFTER_FIRST, unused_norm=norm)
+def image_classification_head(theirs: PublishedConfig) -> PatchClassification:
+    """Return the config of the image-classification head on the mean of the patches."""
+    norm = LayerNorm(epsilon=sub_config(theirs, "vision", clip_vision.FAMILY)["layer_norm_eps"])
+    return PatchClassification(labels=theirs.num_labels, pooling=Pooling.MEAN_AFTER_FIRST, unused_norm=norm)
 
 
 def describe(design: DualEncoder | EncoderOnly) -> dict[str, Any]:
-    """The config of a network."""
+    """Return the published config of a network config (the inverse of `network`)."""
     if isinstance(design, EncoderOnly):
         vision = {**clip_vision.describe(design), "model_type": clip_vision.FAMILY.name}
-        return {"vision_config": vision, **labels(design)}
+        return {"vision_config": vision, **label_keys(design)}
     return {
         "text_config": {**clip_text.describe(design.text), "model_type": clip_text.FAMILY.name},
         "vision_config": {**clip_vision.describe(design.vision), "model_type": clip_vision.FAMILY.name},
@@ -71,14 +79,14 @@ def describe(design: DualEncoder | EncoderOnly) -> dict[str, Any]:
 
 
 def weights(design: DualEncoder | EncoderOnly) -> tuple[Entry, ...]:
-    """Where the weights of the images' side stand, which all classes have."""
+    """Return the weight map of the vision encoder, which all classes have."""
     if isinstance(design, EncoderOnly):
         return clip_vision.weights(design, "vision_model.")
     return clip_vision.weights(design.vision, "vision_model.", "vision.")
 
 
-def sizes(patch: int, text: tuple[int, int], vision: tuple[int, int, int], projection: int) -> dict[str, Any]:
-    """The config of a published size: width and heads of the texts' side; width, layers and heads of the images'."""
+def preset_keys(patch: int, text: tuple[int, int], vision: tuple[int, int, int], projection: int) -> dict[str, Any]:
+    """Return the keys of a preset. `text` is (width, heads), `vision` is (width, layers, heads)."""
     return {
         "architectures": ["CLIPModel"],
         "projection_dim": projection,
@@ -95,24 +103,24 @@ def sizes(patch: int, text: tuple[int, int], vision: tuple[int, int, int], proje
 
 FAMILY = Family(
     name="clip",
-    story=Story(
+    info=FamilyInfo(
         title="CLIP",
         year=2021,
         paper="Radford et al., Learning Transferable Visual Models From Natural Language Supervision",
-        objective="tell which text belongs to which image",
+        objective="contrastive image-text matching",
         parent="Vision Transformer",
     ),
     keys=KEYS,
-    ignored={
-        **clip_text.UNUSED,
-        "initializer_factor": "only for how the projections start: each side has a factor of its own",
-        "pad_token_id": "the texts' config says it",
+    ignored_keys={
+        **clip_text.UNUSED_KEYS,
+        "initializer_factor": "initialization of the projections only; each encoder has its own factor",
+        "pad_token_id": "read from text_config",
     },
     ignored_weights={
-        "text_model.embeddings.position_ids": "the numbers 0, 1, 2, …",
-        "vision_model.embeddings.position_ids": "the numbers 0, 1, 2, …",
+        "text_model.embeddings.position_ids": "position ids 0, 1, 2, …",
+        "vision_model.embeddings.position_ids": "position ids 0, 1, 2, …",
     },
-    kinds=(DualEncoder, EncoderOnly),
+    network_types=(DualEncoder, EncoderOnly),
     network=network,
     describe=describe,
     weights=weights,
@@ -127,8 +135,8 @@ FAMILY = Family(
             ),
         ),
         "CLIPForImageClassification": Architecture(
-            head=classifier,
-            network=vision_alone,
+            head=image_classification_head,
+            network=vision_only,
             weights=(
                 Entry("classifier", "head.output"),
                 Entry("vision_model.post_layernorm", "head.unused_norm"),
@@ -136,8 +144,8 @@ FAMILY = Family(
         ),
     },
     presets={
-        "clip-vit-base-patch32": sizes(32, (512, 8), (768, 12, 12), 512),
-        "clip-vit-base-patch16": sizes(16, (512, 8), (768, 12, 12), 512),
-        "clip-vit-large-patch14": sizes(14, (768, 12), (1024, 24, 16), 768),
+        "clip-vit-base-patch32": preset_keys(32, (512, 8), (768, 12, 12), 512),
+        "clip-vit-base-patch16": preset_keys(16, (512, 8), (768, 12, 12), 512),
+        "clip-vit-large-patch14": preset_keys(14, (768, 12), (1024, 24, 16), 768),
     },
 )

@@ -1,11 +1,11 @@
-"""CLIP's text encoder (Radford et al. 2021): reads from left to right, and says what a text means in one vector.
+"""CLIP's text encoder (Radford et al. 2021): a causal encoder that maps a text to one vector.
 
-Pre-norm, learned positions, a quick GELU. The vector is the one at the end of the text, which has seen all of it.
+Pre-norm, learned positions, quick GELU. The vector is the hidden state at the EOS token, which attends to all tokens.
 """
 
 from typing import Any
 
-from regard.families.family import Architecture, ConfigError, Family, Story, Theirs, activation_name
+from regard.families.family import Architecture, ConfigError, Family, FamilyInfo, PublishedConfig, activation_name
 from regard.families.weight_map import Entry
 from regard.transformer.config import (
     Apart,
@@ -27,7 +27,7 @@ from regard.transformer.config import (
 )
 from regard.transformer.mask import Causal, Everything
 
-SIDE = {
+SHARED_KEYS = {
     "num_hidden_layers": 12,
     "hidden_act": "quick_gelu",
     "layer_norm_eps": 1e-5,
@@ -35,9 +35,9 @@ SIDE = {
     "initializer_factor": 1.0,
     "projection_dim": 512,
 }
-"""What the encoders of texts and of images have in common."""
+"""The keys that the text and the vision encoder share."""
 KEYS = {
-    **SIDE,
+    **SHARED_KEYS,
     "vocab_size": 49408,
     "hidden_size": 512,
     "intermediate_size": 2048,
@@ -46,20 +46,20 @@ KEYS = {
     "pad_token_id": 1,
     "eos_token_id": 49407,
 }
-DEVIATION = 0.02
-OLD_END = 2
-"""What the first files had as end token. They meant the highest id of a text, and are still read so."""
-UNUSED = {
-    "dropout": "never used: there is dropout of the attention weights alone",
+INITIALIZER_RANGE = 0.02
+LEGACY_EOS_TOKEN_ID = 2
+"""The `eos_token_id` in the first files. It means: pool at the highest token id of the text."""
+UNUSED_KEYS = {
+    "dropout": "never used: dropout is applied to the attention weights only",
     **dict.fromkeys(
         ["add_cross_attention", "is_decoder", "tie_encoder_decoder", "tie_word_embeddings"],
-        "older releases wrote the keys of all families: CLIP has nothing of the kind",
+        "keys of other families, written by older releases",
     ),
 }
 
 
-def network(theirs: Theirs, head: Head | None) -> EncoderOnly:
-    """The network of a config."""
+def network(theirs: PublishedConfig, head: Head | None) -> EncoderOnly:
+    """Return the network config of a published config."""
     return EncoderOnly(
         model_dim=theirs["hidden_size"],
         embedding=Embedding(
@@ -73,13 +73,13 @@ def network(theirs: Theirs, head: Head | None) -> EncoderOnly:
         ),
         encoder=stack(theirs, Causal(), LayerNorm(epsilon=theirs["layer_norm_eps"])),
         head=head,
-        initialization=ByWidth(deviation=DEVIATION, factor=theirs["initializer_factor"]),
+        initialization=ByWidth(deviation=INITIALIZER_RANGE, factor=theirs["initializer_factor"]),
     )
 
 
-def stack(theirs: Theirs, mask: Causal | Everything, final_norm: LayerNorm | None) -> Stack:
-    """The blocks, which are alike on both sides."""
-    head_dim = theirs.divide("hidden_size", "num_attention_heads")
+def stack(theirs: PublishedConfig, mask: Causal | Everything, final_norm: LayerNorm | None) -> Stack:
+    """Return the config of the stack; both encoders have the same blocks."""
+    head_dim = theirs.head_dim("hidden_size", "num_attention_heads")
     block = Block(
         attention=Attention(
             heads=theirs["num_attention_heads"],
@@ -108,55 +108,59 @@ def stack(theirs: Theirs, mask: Causal | Everything, final_norm: LayerNorm | Non
     )
 
 
-def features(theirs: Theirs, projection: int | None) -> Features:
-    """The vector at the end of the text."""
-    end = theirs["eos_token_id"]
-    if end is None:
-        raise ConfigError("config.json: eos_token_id is null, and a text's vector is the one at this token")
-    return Features(pooling=HighestToken() if end == OLD_END else AtToken(token=end), norm=None, projection=projection)
+def features_head(theirs: PublishedConfig, projection: int | None) -> Features:
+    """Return the config of the head that outputs the hidden state at the EOS token."""
+    eos = theirs["eos_token_id"]
+    if eos is None:
+        raise ConfigError("config.json: eos_token_id is null, but the text embedding is the hidden state at this token")
+    return Features(
+        pooling=HighestToken() if eos == LEGACY_EOS_TOKEN_ID else AtToken(token=eos), norm=None, projection=projection
+    )
 
 
 def describe(design: EncoderOnly) -> dict[str, Any]:
-    """The config of a network."""
+    """Return the published config of a network config (the inverse of `network`)."""
     pooling = design.head.pooling  # type: ignore[union-attr]
     return {
-        **describe_side(design),
+        **describe_shared(design),
         "vocab_size": design.embedding.tokens.vocabulary,  # type: ignore[union-attr]
         "max_position_embeddings": design.embedding.position.length,  # type: ignore[union-attr]
         "pad_token_id": design.embedding.tokens.padding,  # type: ignore[union-attr]
-        "eos_token_id": OLD_END if isinstance(pooling, HighestToken) else pooling.token,  # type: ignore[union-attr]
+        "eos_token_id": LEGACY_EOS_TOKEN_ID if isinstance(pooling, HighestToken) else pooling.token,  # type: ignore[union-attr]
     }
 
 
-def describe_side(design: EncoderOnly) -> dict[str, Any]:
-    """The keys that both sides have."""
-    block, start = design.encoder.blocks[0], design.initialization
+def describe_shared(design: EncoderOnly) -> dict[str, Any]:
+    """Return the published keys that both encoders share."""
+    block, initialization = design.encoder.blocks[0], design.initialization
     projection = design.head.projection if isinstance(design.head, Features) else None
     return {
         "hidden_size": design.model_dim,
         "intermediate_size": block.feedforward.dim,
-        "projection_dim": SIDE["projection_dim"] if projection is None else projection,
+        "projection_dim": SHARED_KEYS["projection_dim"] if projection is None else projection,
         "num_hidden_layers": design.encoder.layers,
         "num_attention_heads": block.attention.heads,
         "hidden_act": activation_name(block.feedforward.activation),
         "layer_norm_eps": block.norm.epsilon,
         "attention_dropout": block.attention.dropout,
-        "initializer_factor": start.factor if isinstance(start, ByWidth) else SIDE["initializer_factor"],
+        "initializer_factor": initialization.factor
+        if isinstance(initialization, ByWidth)
+        else SHARED_KEYS["initializer_factor"],
     }
 
 
 def weights(theirs: str = "@", ours: str = "") -> tuple[Entry, ...]:
-    """Where the network's weights stand, alone or as a part of another network."""
+    """Return the weight map of the encoder, alone or as a part of `CLIPModel`."""
     return (
         Entry(f"{theirs}embeddings.token_embedding", f"{ours}embedding.tokens"),
         Entry(f"{theirs}embeddings.position_embedding", f"{ours}embedding.position"),
-        *block_weights(f"{theirs}encoder.layers.#", f"{ours}encoder.blocks.#"),
+        *block_entries(f"{theirs}encoder.layers.#", f"{ours}encoder.blocks.#"),
         Entry(f"{theirs}final_layer_norm", f"{ours}encoder.final_norm"),
     )
 
 
-def block_weights(theirs: str, ours: str) -> tuple[Entry, ...]:
-    """A block's."""
+def block_entries(theirs: str, ours: str) -> tuple[Entry, ...]:
+    """Return the weight map of a block."""
     return (
         Entry(f"{theirs}.layer_norm1", f"{ours}.attention_residual.norm"),
         Entry(f"{theirs}.self_attn.q_proj", f"{ours}.attention.project.query"),
@@ -171,26 +175,26 @@ def block_weights(theirs: str, ours: str) -> tuple[Entry, ...]:
 
 FAMILY = Family(
     name="clip_text_model",
-    story=Story(
-        title="CLIP's texts",
+    info=FamilyInfo(
+        title="CLIP text encoder",
         year=2021,
         paper="Radford et al., Learning Transferable Visual Models From Natural Language Supervision",
-        objective="tell which text belongs to which image",
+        objective="contrastive image-text matching",
         parent="CLIP",
     ),
     keys=KEYS,
-    ignored={**UNUSED, "initializer_range": "never used: texts start with 0.02"},
-    ignored_weights={"@embeddings.position_ids": "the numbers 0, 1, 2, …"},
-    kinds=(EncoderOnly,),
+    ignored_keys={**UNUSED_KEYS, "initializer_range": "never used: the text encoder is initialized with 0.02"},
+    ignored_weights={"@embeddings.position_ids": "position ids 0, 1, 2, …"},
+    network_types=(EncoderOnly,),
     network=network,
     describe=describe,
     weights=lambda _: weights(),
     architectures={
-        # Older releases stored this one under `text_model.` too: both are read.
-        "CLIPTextModel": Architecture(head=lambda theirs: features(theirs, None)),
+        # Older releases stored this class under `text_model.`; both spellings are read.
+        "CLIPTextModel": Architecture(head=lambda theirs: features_head(theirs, None)),
         "CLIPTextModelWithProjection": Architecture(
-            base="text_model.",
-            head=lambda theirs: features(theirs, theirs["projection_dim"]),
+            prefix="text_model.",
+            head=lambda theirs: features_head(theirs, theirs["projection_dim"]),
             weights=(Entry("text_projection", "head.projection"),),
         ),
     },

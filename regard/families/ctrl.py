@@ -1,12 +1,21 @@
-"""CTRL (Keskar et al. 2019): a large decoder that is steered by a control code at the start of the text.
+"""CTRL (Keskar et al. 2019): a large decoder conditioned on a control code at the start of the text.
 
-Pre-norm, the 2017 paper's waves beside scaled embeddings, ReLU, and a last layer that is tied but has a bias. Only the
-final norm's epsilon can be set; no attention weight is ever dropped out.
+Pre-norm, sinusoidal positions with scaled embeddings, ReLU, and a tied output projection with a bias. Only the epsilon
+of the final norm is configurable; no dropout is applied to the attention weights.
 """
 
 from typing import Any
 
-from regard.families.family import Architecture, Family, Maybe, Story, Theirs, is_tied, labels, tied
+from regard.families.family import (
+    Architecture,
+    Family,
+    FamilyInfo,
+    OptionalKey,
+    PublishedConfig,
+    is_tied,
+    label_keys,
+    output_weights,
+)
 from regard.families.weight_map import Entry
 from regard.transformer.config import (
     Activation,
@@ -42,27 +51,27 @@ KEYS = {
     "embd_pdrop": 0.1,
     "layer_norm_epsilon": 1e-6,
     "initializer_range": 0.02,
-    "pad_token_id": Maybe(int),
+    "pad_token_id": OptionalKey(int),
     "tie_word_embeddings": True,
 }
 
 
-def network(theirs: Theirs, head: Head | None) -> DecoderOnly:
-    """The network of a config."""
-    size, rate = theirs.divide("n_embd", "n_head"), theirs["resid_pdrop"]
+def network(theirs: PublishedConfig, head: Head | None) -> DecoderOnly:
+    """Return the network config of a published config."""
+    head_dim, dropout = theirs.head_dim("n_embd", "n_head"), theirs["resid_pdrop"]
     block = Block(
         attention=Attention(
             heads=theirs["n_head"],
             key_value_heads=theirs["n_head"],
-            head_dim=size,
-            scale=size**-0.5,
+            head_dim=head_dim,
+            scale=head_dim**-0.5,
             bias=True,
             output_bias=True,
             position=None,
-            output_dropout=rate,
+            output_dropout=dropout,
         ),
         cross_attention=None,
-        feedforward=Dense(dim=theirs["dff"], activation=Activation.RELU, bias=True, output_dropout=rate),
+        feedforward=Dense(dim=theirs["dff"], activation=Activation.RELU, bias=True, output_dropout=dropout),
         norm=LayerNorm(epsilon=1e-6),
         order=NormOrder.PRE,
         mask=Everything(),
@@ -94,8 +103,8 @@ def network(theirs: Theirs, head: Head | None) -> DecoderOnly:
 
 
 def describe(design: DecoderOnly) -> dict[str, Any]:
-    """The config of a network."""
-    block, start = design.decoder.blocks[0], design.initialization
+    """Return the published config of a network config (the inverse of `network`)."""
+    block, initialization = design.decoder.blocks[0], design.initialization
     return {
         "vocab_size": design.embedding.tokens.vocabulary,  # type: ignore[union-attr]
         "n_positions": design.embedding.position.length,  # type: ignore[union-attr]
@@ -106,17 +115,23 @@ def describe(design: DecoderOnly) -> dict[str, Any]:
         "resid_pdrop": block.attention.output_dropout,
         "embd_pdrop": design.embedding.dropout,
         "layer_norm_epsilon": design.decoder.final_norm.epsilon,  # type: ignore[union-attr]
-        "initializer_range": start.deviation if isinstance(start, Normal) else KEYS["initializer_range"],
+        "initializer_range": initialization.deviation
+        if isinstance(initialization, Normal)
+        else KEYS["initializer_range"],
         "pad_token_id": design.embedding.tokens.padding,  # type: ignore[union-attr]
         "tie_word_embeddings": is_tied(design),
-        **labels(design),
+        **label_keys(design),
     }
 
 
-def words(theirs: Theirs) -> LanguageModel:
-    """The head that continues text."""
+def language_model_head(theirs: PublishedConfig) -> LanguageModel:
+    """Return the config of the causal language-model head."""
     return LanguageModel(
-        vocabulary=theirs["vocab_size"], transform=None, scale=1.0, weights=tied(theirs), bias=OutputBias.LEARNT
+        vocabulary=theirs["vocab_size"],
+        transform=None,
+        scale=1.0,
+        weights=output_weights(theirs),
+        bias=OutputBias.LEARNT,
     )
 
 
@@ -136,44 +151,41 @@ WEIGHTS = (
 
 FAMILY = Family(
     name="ctrl",
-    story=Story(
+    info=FamilyInfo(
         title="CTRL",
         year=2019,
         paper="Keskar et al., CTRL: A Conditional Transformer Language Model for Controllable Generation",
-        objective="continue the text after a control code",
+        objective="causal language modelling with control codes",
         parent="Transformer",
     ),
     keys=KEYS,
-    ignored={
-        "attn_pdrop": "never used: attention weights are not dropped out",
-        "n_ctx": "an older name of n_positions, which is there too",
-        "from_tf": "says where the weights came from",
+    ignored_keys={
+        "attn_pdrop": "never used: no dropout on attention weights",
+        "n_ctx": "older name of n_positions, which is also present",
+        "from_tf": "provenance only",
         **dict.fromkeys(
             [
-                "summary_type",
-                "summary_use_proj",
-                "summary_activation",
-                "summary_first_dropout",
+                *["summary_type", "summary_use_proj", "summary_activation", "summary_first_dropout"],
                 "summary_proj_to_labels",
             ],
-            "for a head that does not exist",
+            "for a head that CTRL does not have",
         ),
     },
-    ignored_weights={"@pos_encoding": "sines and cosines, which are computed"},
-    kinds=(DecoderOnly,),
+    ignored_weights={"@pos_encoding": "sinusoidal table, which is computed"},
+    network_types=(DecoderOnly,),
     network=network,
     describe=describe,
     weights=lambda _: WEIGHTS,
     architectures={
         "CTRLModel": Architecture(head=lambda _: None),
         "CTRLLMHeadModel": Architecture(
-            base="transformer.",
-            head=words,
+            prefix="transformer.",
+            head=language_model_head,
             weights=(Entry("lm_head", "head.output"), Entry("lm_head", "head")),
         ),
         "CTRLForSequenceClassification": Architecture(
-            base="transformer.",
-            head=lambda t: Classification(labels=t.labels, pooling=Pooling.LAST, transform=None, bias=False),
+            prefix="transformer.",
+            head=lambda t: Classification(labels=t.num_labels, pooling=Pooling.LAST, transform=None, bias=False),
             weights=(Entry("classifier", "head.output"),),
         ),
     },

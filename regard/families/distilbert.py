@@ -1,11 +1,20 @@
-"""DistilBERT (Sanh et al. 2019): half of BERT's layers, taught by BERT.
+"""DistilBERT (Sanh et al. 2019): half of BERT's layers, distilled from BERT.
 
-BERT without segments and pooler. Nothing is dropped out after attention.
+BERT without segments and pooler. There is no dropout after attention.
 """
 
 from typing import Any
 
-from regard.families.family import Architecture, Family, Story, Theirs, activation_name, is_tied, labels, tied
+from regard.families.family import (
+    Architecture,
+    Family,
+    FamilyInfo,
+    PublishedConfig,
+    activation_name,
+    is_tied,
+    label_keys,
+    output_weights,
+)
 from regard.families.weight_map import Entry
 from regard.transformer.config import (
     Activation,
@@ -51,15 +60,15 @@ KEYS = {
 NORM = LayerNorm(epsilon=1e-12)
 
 
-def network(theirs: Theirs, head: Head | None) -> EncoderOnly:
-    """The network of a config."""
-    size = theirs.divide("dim", "n_heads")
+def network(theirs: PublishedConfig, head: Head | None) -> EncoderOnly:
+    """Return the network config of a published config."""
+    head_dim = theirs.head_dim("dim", "n_heads")
     block = Block(
         attention=Attention(
             heads=theirs["n_heads"],
             key_value_heads=theirs["n_heads"],
-            head_dim=size,
-            scale=size**-0.5,
+            head_dim=head_dim,
+            scale=head_dim**-0.5,
             bias=True,
             output_bias=True,
             position=None,
@@ -103,8 +112,8 @@ def network(theirs: Theirs, head: Head | None) -> EncoderOnly:
 
 
 def describe(design: EncoderOnly) -> dict[str, Any]:
-    """The config of a network."""
-    block, start, head = design.encoder.blocks[0], design.initialization, design.head
+    """Return the published config of a network config (the inverse of `network`)."""
+    block, initialization, head = design.encoder.blocks[0], design.initialization, design.head
     return {
         "vocab_size": design.embedding.tokens.vocabulary,  # type: ignore[union-attr]
         "max_position_embeddings": design.embedding.position.length,  # type: ignore[union-attr]
@@ -115,30 +124,32 @@ def describe(design: EncoderOnly) -> dict[str, Any]:
         "dropout": design.embedding.dropout,
         "attention_dropout": block.attention.dropout,
         "activation": activation_name(block.feedforward.activation),
-        "initializer_range": start.deviation if isinstance(start, Normal) else KEYS["initializer_range"],
+        "initializer_range": initialization.deviation
+        if isinstance(initialization, Normal)
+        else KEYS["initializer_range"],
         "qa_dropout": head.dropout if isinstance(head, Span) else KEYS["qa_dropout"],
         "seq_classif_dropout": head.dropout if isinstance(head, Classification) else KEYS["seq_classif_dropout"],
         "pad_token_id": design.embedding.tokens.padding,  # type: ignore[union-attr]
         "tie_word_embeddings": is_tied(design),
-        **labels(design),
+        **label_keys(design),
     }
 
 
-def words(theirs: Theirs) -> LanguageModel:
-    """The head that fills in words."""
+def language_model_head(theirs: PublishedConfig) -> LanguageModel:
+    """Return the config of the masked language-model head."""
     return LanguageModel(
         vocabulary=theirs["vocab_size"],
         transform=Transform(activation=theirs.activation("activation"), norm=NORM),
         scale=1.0,
-        weights=tied(theirs),
+        weights=output_weights(theirs),
         bias=OutputBias.LEARNT,
     )
 
 
-def sentence(theirs: Theirs, count: int) -> Classification:
-    """A head that scores the row by its first token's vector."""
+def classification_head(theirs: PublishedConfig, labels: int) -> Classification:
+    """Return the config of a sequence-classification head on the first token."""
     return Classification(
-        labels=count,
+        labels=labels,
         pooling=Pooling.FIRST,
         transform=Transform(activation=Activation.RELU, norm=None),
         bias=True,
@@ -160,32 +171,32 @@ WEIGHTS = (
     Entry("@transformer.layer.#.ffn.lin2", f"{BLOCK}.feedforward.down"),
     Entry("@transformer.layer.#.output_layer_norm", f"{BLOCK}.feedforward_residual.norm"),
 )
-CLASSIFIER = (Entry("pre_classifier", "head.transform.dense"), Entry("classifier", "head.output"))
+CLASSIFIER_WEIGHTS = (Entry("pre_classifier", "head.transform.dense"), Entry("classifier", "head.output"))
 
 FAMILY = Family(
     name="distilbert",
-    story=Story(
+    info=FamilyInfo(
         title="DistilBERT",
         year=2019,
         paper="Sanh et al., DistilBERT, a distilled version of BERT: smaller, faster, cheaper and lighter",
-        objective="fill in masked words, taught by BERT",
+        objective="masked language modelling, distilled from BERT",
         parent="BERT",
     ),
     keys=KEYS,
-    ignored={
-        "sinusoidal_pos_embds": "how the table of positions started; it is stored",
-        "tie_weights_": "an older name of tie_word_embeddings",
+    ignored_keys={
+        "sinusoidal_pos_embds": "initialization of the position embedding, which is stored",
+        "tie_weights_": "older name of tie_word_embeddings",
     },
-    ignored_weights={"@embeddings.position_ids": "the numbers 0, 1, 2, …"},
-    kinds=(EncoderOnly,),
+    ignored_weights={"@embeddings.position_ids": "position ids 0, 1, 2, …"},
+    network_types=(EncoderOnly,),
     network=network,
     describe=describe,
     weights=lambda _: WEIGHTS,
     architectures={
         "DistilBertModel": Architecture(head=lambda _: None),
         "DistilBertForMaskedLM": Architecture(
-            base="distilbert.",
-            head=words,
+            prefix="distilbert.",
+            head=language_model_head,
             weights=(
                 Entry("vocab_transform", "head.transform.dense"),
                 Entry("vocab_layer_norm", "head.transform.norm"),
@@ -194,18 +205,20 @@ FAMILY = Family(
             ),
         ),
         "DistilBertForSequenceClassification": Architecture(
-            base="distilbert.", head=lambda theirs: sentence(theirs, theirs.labels), weights=CLASSIFIER
+            prefix="distilbert.",
+            head=lambda theirs: classification_head(theirs, theirs.num_labels),
+            weights=CLASSIFIER_WEIGHTS,
         ),
         "DistilBertForMultipleChoice": Architecture(
-            base="distilbert.", head=lambda theirs: sentence(theirs, 1), weights=CLASSIFIER
+            prefix="distilbert.", head=lambda theirs: classification_head(theirs, 1), weights=CLASSIFIER_WEIGHTS
         ),
         "DistilBertForTokenClassification": Architecture(
-            base="distilbert.",
-            head=lambda theirs: Tagging(labels=theirs.labels, bias=True, dropout=theirs["dropout"]),
+            prefix="distilbert.",
+            head=lambda theirs: Tagging(labels=theirs.num_labels, bias=True, dropout=theirs["dropout"]),
             weights=(Entry("classifier", "head.output"),),
         ),
         "DistilBertForQuestionAnswering": Architecture(
-            base="distilbert.",
+            prefix="distilbert.",
             head=lambda theirs: Span(labels=2, bias=True, dropout=theirs["qa_dropout"]),
             weights=(Entry("qa_outputs", "head.output"),),
         ),

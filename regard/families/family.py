@@ -1,8 +1,8 @@
-"""What a family is: a translation of its published config, and a table of its weights.
+"""`Family`: the translation of a published (Hugging Face) config and the map of the published weight names.
 
-A family's file says how *its* people write things down; nothing in it computes. `architectures` has one entry for each
-published class (`BertForMaskedLM`, …); the entry names the head that the class puts on the family's network and where
-the head's weights stand in a checkpoint.
+A family's file describes the published layout as data; it computes nothing. `architectures` has one entry for each
+published class (`BertForMaskedLM`, …). The entry gives the head that the class adds to the family's network, and the
+names of the head's weights in a checkpoint.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ ACTIVATIONS = {
     "quick_gelu": Activation.QUICK_GELU,
 }
 
-# Keys that any published config may have, and why the network does not need them.
-COMMON = {
+# Keys that any published config may have and that do not affect the network, with the reason.
+IGNORED_KEYS = {
     **dict.fromkeys(
         ["_name_or_path", "transformers_version", "model_type", "architectures", "finetuning_task", "_commit_hash"],
-        "says where the model comes from",
+        "provenance only",
     ),
-    **dict.fromkeys(["torch_dtype", "dtype"], "the tensors say their own type"),
+    **dict.fromkeys(["torch_dtype", "dtype"], "the dtype is read from the tensors"),
     **dict.fromkeys(
         ["bos_token_id", "eos_token_id", "sep_token_id", "cls_token_id", "decoder_start_token_id", "unk_token_id"],
-        "for whoever prepares the tokens",
+        "tokenizer setting",
     ),
     **dict.fromkeys(
         [
@@ -47,71 +47,66 @@ COMMON = {
             *["do_sample", "length_penalty", "no_repeat_ngram_size", "repetition_penalty", "temperature", "top_k"],
             *["top_p", "typical_p", "num_beam_groups", "diversity_penalty", "num_return_sequences", "bad_words_ids"],
             *["encoder_no_repeat_ngram_size", "exponential_decay_length_penalty", "suppress_tokens"],
-            *[
-                "begin_suppress_tokens",
-                "remove_invalid_values",
-                "prefix",
-                "task_specific_params",
-            ],
+            *["begin_suppress_tokens", "remove_invalid_values", "prefix", "task_specific_params"],
         ],
-        "for whoever generates",
+        "generation setting",
     ),
     **dict.fromkeys(
         [
             *["output_attentions", "output_hidden_states", "output_past", "output_scores", "return_dict"],
             *["return_dict_in_generate", "use_cache", "torchscript", "use_bfloat16", "is_encoder_decoder"],
         ],
-        "says what a call returns, not what is computed",
+        "output format only",
     ),
-    **dict.fromkeys(["label2id", "problem_type", "tokenizer_class"], "for whoever uses the labels"),
-    **dict.fromkeys(["gradient_checkpointing", "chunk_size_feed_forward"], "saves memory, changes no number"),
-    **dict.fromkeys(["tf_legacy_loss", "cross_attention_hidden_size"], "for other libraries"),
+    **dict.fromkeys(["label2id", "problem_type", "tokenizer_class"], "label metadata"),
+    **dict.fromkeys(["gradient_checkpointing", "chunk_size_feed_forward"], "memory setting, same results"),
+    **dict.fromkeys(["tf_legacy_loss", "cross_attention_hidden_size"], "used by other libraries"),
 }
 
 
 @dataclass(frozen=True)
-class Maybe:
-    """The kind of a key that may be null, and what it is where it is left out."""
+class OptionalKey:
+    """The type and the default of a config key that may be null."""
 
-    kind: type
+    type: type
     default: Any = None
-    least: int = 1
-    """The smallest value, where the kind is int."""
+    minimum: int = 1
+    """The smallest value, if the type is int."""
 
 
-# Keys that matter in every family.
-ANYWHERE = {"id2label": Maybe(dict), "num_labels": Maybe(int), "pruned_heads": Maybe(dict)}
+# Keys that every family reads.
+COMMON_KEYS = {"id2label": OptionalKey(dict), "num_labels": OptionalKey(int), "pruned_heads": OptionalKey(dict)}
 
 
 class ConfigError(ValueError):
-    """A published config that cannot be translated: it says which key, what was found and what was expected."""
+    """A published config cannot be translated. The message names the key, the value found and what was expected."""
 
 
-class Theirs(Mapping[str, Any]):
-    """A published config as its family reads it: a key that is left out has the family's default.
+class PublishedConfig(Mapping[str, Any]):
+    """A published config, completed with the family's defaults and validated.
 
-    Every key must be known to the family (`keys`), or be listed as one that changes no number; a value must be of the
-    kind of its default. So a key that somebody invented, or misspelt, is an error and never a silently wrong network.
+    Every key must be one of the family's `keys`, or listed as one that does not affect the network; a value must have
+    the type of its default. So an unknown or misspelt key is an error and never a silently wrong network.
     """
 
     def __init__(self, values: Mapping[str, Any], family: Family) -> None:
-        keys = {**ANYWHERE, **family.keys}
-        defaults = {key: value.default if isinstance(value, Maybe) else value for key, value in keys.items()}
+        keys = {**COMMON_KEYS, **family.keys}
+        defaults = {key: value.default if isinstance(value, OptionalKey) else value for key, value in keys.items()}
         self._values = {**defaults, **values}
         self._family = family.name
-        known = {*keys, *COMMON, *family.ignored}
+        valid_keys = {*keys, *IGNORED_KEYS, *family.ignored_keys}
         for key in values:
-            if key not in known:
-                near = difflib.get_close_matches(key, known, 1)
+            if key not in valid_keys:
+                near = difflib.get_close_matches(key, valid_keys, 1)
                 hint = f" Did you mean {near[0]!r}?" if near else ""
                 raise ConfigError(
-                    f"config.json: {family.name} has no key {key!r} (value {values[key]!r}), and it might change "
-                    f"numbers.{hint} Remove it if you know that it does not matter."
+                    f"config.json: unknown key {key!r} (value {values[key]!r}) for {family.name}; it may affect the "
+                    f"results.{hint} Remove it if it does not matter."
                 )
         for key, default in keys.items():
             _check(key, default, self._values[key])
         if self._values["pruned_heads"]:
-            raise ConfigError("config.json: `pruned_heads` is not empty: networks with removed heads cannot be read")
+            raise ConfigError("config.json: `pruned_heads` is not empty: pruned heads are not supported")
 
     def __getitem__(self, key: str) -> Any:
         return self._values[key]
@@ -123,175 +118,175 @@ class Theirs(Mapping[str, Any]):
         return len(self._values)
 
     @property
-    def labels(self) -> int:
-        """How many labels a classifier has."""
+    def num_labels(self) -> int:
+        """The number of labels of a classification head."""
         if self["id2label"] is not None:
             if not self["id2label"]:
-                raise ConfigError("config.json: id2label is {}: expected one name for each label")
+                raise ConfigError("config.json: id2label is {}: expected one name per label")
             return len(self["id2label"])
         return 2 if self["num_labels"] is None else int(self["num_labels"])
 
     def activation(self, key: str) -> Activation:
-        """The activation that a key names."""
+        """Return the activation that a key names."""
         name = self[key]
         if name not in ACTIVATIONS:
-            raise ConfigError(f"config.json: {key} is {name!r}; known are {', '.join(ACTIVATIONS)}")
+            raise ConfigError(f"config.json: {key} is {name!r}; supported activations: {', '.join(ACTIVATIONS)}")
         return ACTIVATIONS[name]
 
     def require(self, key: str, *values: Any) -> None:
-        """Stop unless a key has one of these values: what others mean is not built here."""
+        """Raise `ConfigError` unless a key has one of these values: no others are supported."""
         if self[key] not in values:
-            wanted = " or ".join(repr(value) for value in values)
-            raise ConfigError(f"config.json: {key} is {self[key]!r}; {self._family} is known here only with {wanted}")
+            expected = " or ".join(repr(value) for value in values)
+            raise ConfigError(f"config.json: {key} is {self[key]!r}; {self._family} is supported only with {expected}")
 
-    def divide(self, size: str, heads: str) -> int:
-        """The size of a head."""
+    def head_dim(self, size: str, heads: str) -> int:
+        """Return the size of an attention head: the value of the key `size` divided by that of the key `heads`."""
         if not self[heads] or self[size] % self[heads]:
             raise ConfigError(f"config.json: {size} {self[size]} is not a multiple of {heads} {self[heads]}")
         return int(self[size] // self[heads])
 
 
 def _check(key: str, default: Any, value: Any) -> None:
-    """Stop if a value is not of the kind of its default, or if no network has it."""
-    kind: type = default.kind if isinstance(default, Maybe) else type(default)
-    if value is None and (isinstance(default, Maybe) or key == "pad_token_id"):
+    """Raise `ConfigError` if a value does not have the type of its default, or is out of range."""
+    expected: type = default.type if isinstance(default, OptionalKey) else type(default)
+    if value is None and (isinstance(default, OptionalKey) or key == "pad_token_id"):
         return
-    if kind is tuple:
-        return  # a number or several: the family looks at it itself
-    allowed: Any = (int, float) if kind is float else (kind,)
-    if not isinstance(value, allowed) or (isinstance(value, bool) and kind is not bool):
-        raise ConfigError(f"config.json: {key} must be {kind.__name__}, found {value!r}")
-    if kind is int and not _smallest(key, default) <= value < _too_many(key):
-        raise ConfigError(f"config.json: {key} is {value}, which no network has")
-    if kind is float and not 0 <= value < math.inf:
-        raise ConfigError(f"config.json: {key} is {value}, but must be a number from 0 upwards")
+    if expected is tuple:
+        return  # one number or several: the family checks it
+    allowed: Any = (int, float) if expected is float else (expected,)
+    if not isinstance(value, allowed) or (isinstance(value, bool) and expected is not bool):
+        raise ConfigError(f"config.json: {key} must be {expected.__name__}, found {value!r}")
+    if expected is int and not _minimum(key, default) <= value < _upper_bound(key):
+        raise ConfigError(f"config.json: {key} is {value}: out of range")
+    if expected is float and not 0 <= value < math.inf:
+        raise ConfigError(f"config.json: {key} is {value}: expected a finite number >= 0")
     if "drop" in key and not value <= 1:
-        raise ConfigError(f"config.json: {key} is {value}, but a rate is from 0 to 1")
+        raise ConfigError(f"config.json: {key} is {value}: a dropout rate must be between 0 and 1")
 
 
-def _smallest(key: str, default: Any) -> int:
-    """Sizes are at least 1, unless the default itself is smaller; a token may be number 0."""
+def _minimum(key: str, default: Any) -> int:
+    """The smallest valid integer: 0 for a token id, otherwise 1, or the default if that is smaller."""
     if key.endswith("_token_id"):
         return 0
-    return min(1, default) if isinstance(default, int) else int(default.least)
+    return min(1, default) if isinstance(default, int) else int(default.minimum)
 
 
-def _too_many(key: str) -> int:
-    """Sizes that only a broken file has. What passes is compared with the tensors before anything is allocated."""
+def _upper_bound(key: str) -> int:
+    """The first integer that is rejected as absurd. Smaller ones are checked against the tensors before allocation."""
     return 10**4 if "layer" in key else 10**7 if key == "num_labels" else 2**31
 
 
 @dataclass(frozen=True, kw_only=True)
-class Story:
-    """Where a family comes from."""
+class FamilyInfo:
+    """The publication of a family."""
 
     title: str
-    """What people call it."""
+    """Its usual name."""
     year: int
     paper: str
     objective: str
-    """What its networks were first trained to do."""
+    """The pretraining objective."""
     parent: str | None
-    """The title of the family that it was made from."""
+    """The title of the family that it is derived from."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Architecture:
     """One published class: the family's network with a head on it."""
 
-    head: Callable[[Theirs], Head | None]
-    """The head."""
+    head: Callable[[PublishedConfig], Head | None]
+    """Builds the config of the head."""
     weights: tuple[Entry, ...] = ()
-    """Where the head's weights stand in a checkpoint."""
-    base: str = ""
-    """What stands before the names of the network's own weights (`@` in the table)."""
-    network: Callable[[Theirs, Head | None], config.Network] | None = None
-    """The network, where it is another one than the family's usual (an encoder-decoder's decoder alone)."""
-    computed: Callable[[Any], dict[str, Tensor]] | None = None
-    """Tensors that are no parameters, but that readers of the published layout expect in the file."""
+    """The weight map of the head."""
+    prefix: str = ""
+    """The prefix of the names of the network's weights (`@` in the weight map)."""
+    network: Callable[[PublishedConfig, Head | None], config.Network] | None = None
+    """Builds the network config of a class with another network (decoder-only, …). Default: the family's `network`."""
+    buffers: Callable[[Any], dict[str, Tensor]] | None = None
+    """Computes tensors that are not parameters, but that readers of the published layout expect in the file."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Family:
-    """Networks that are made alike and published under one name."""
+    """Networks with the same architecture that are published under one name."""
 
     name: str
-    """Its name, which is the `model_type` of its configs."""
-    story: Story
-    """Where it comes from."""
+    """The `model_type` of its configs."""
+    info: FamilyInfo
+    """Title, year, paper, pretraining objective."""
     keys: Mapping[str, Any]
-    """The config keys that matter, and what they are where they are left out."""
-    ignored: Mapping[str, str] = field(default_factory=dict)
-    """Further keys that may stand in a config, and why they do not matter."""
+    """The config keys that define the network, with their defaults."""
+    ignored_keys: Mapping[str, str] = field(default_factory=dict)
+    """Further keys that a config may have, with the reason why they are ignored."""
     ignored_weights: Mapping[str, str] = field(default_factory=dict)
-    """Patterns of tensors that may stand in a checkpoint, and why they do not matter."""
-    kinds: tuple[type, ...]
-    """What its networks may be: EncoderOnly, DecoderOnly, EncoderDecoder, DualEncoder."""
-    network: Callable[[Theirs, Head | None], config.Network]
-    """The network of a config, with this head."""
+    """Patterns of tensor names that a checkpoint may have, with the reason why they are ignored."""
+    network_types: tuple[type, ...]
+    """The types of its network configs: EncoderOnly, DecoderOnly, EncoderDecoder, DualEncoder, TwoStream."""
+    network: Callable[[PublishedConfig, Head | None], config.Network]
+    """Builds the network config from a published config and a head."""
     describe: Callable[[Any], dict[str, Any]]
-    """The inverse: the config keys of a network. It may assume that the network is one of this family."""
+    """The inverse of `network`: the config keys of a network. It may assume a network of this family."""
     weights: Callable[[Any], tuple[Entry, ...]]
-    """Where the network's weights, but for its head, stand in a checkpoint."""
+    """The weight map of the network, without its head."""
     architectures: Mapping[str, Architecture]
-    """The published classes, the most usual first among those that share a network."""
+    """The published classes; among classes with the same network, the most common first."""
     presets: Mapping[str, Mapping[str, Any]]
-    """Published sizes: what differs from `keys`."""
+    """Published sizes: the keys that differ from the defaults in `keys`."""
 
-    def read(self, values: Mapping[str, Any], architecture: str | None = None) -> tuple[config.Network, str]:
-        """The network that a published config describes, and the class it is of."""
+    def read_config(self, values: Mapping[str, Any], architecture: str | None = None) -> tuple[config.Network, str]:
+        """Translate a published config: return the network config and the name of the published class."""
         name = architecture or self.architecture_of(values)
         if name not in self.architectures:
             raise ConfigError(
-                f"config.json: {self.name} has no architecture {name!r}; known are {', '.join(self.architectures)}"
+                f"config.json: unknown architecture {name!r} for {self.name}; "
+                f"supported: {', '.join(self.architectures)}"
             )
-        theirs, kind = Theirs(values, self), self.architectures[name]
+        theirs, entry = PublishedConfig(values, self), self.architectures[name]
         try:
-            return (kind.network or self.network)(theirs, kind.head(theirs)), name
+            return (entry.network or self.network)(theirs, entry.head(theirs)), name
         except (ZeroDivisionError, KeyError, TypeError) as error:
-            raise ConfigError(f"config.json: the sizes do not make a network ({error})") from None
+            raise ConfigError(f"config.json: inconsistent sizes: {error}") from None
 
     def architecture_of(self, values: Mapping[str, Any]) -> str:
-        """The class that a config names; the bare network where it names none."""
-        named = values.get("architectures") or [next(iter(self.architectures))]
-        if not isinstance(named, list) or not isinstance(named[0], str):
-            raise ConfigError(f"config.json: architectures must be a list of names, found {named!r}")
-        return named[0]
+        """Return the class that a config names. Default: the network without a head."""
+        names = values.get("architectures") or [next(iter(self.architectures))]
+        if not isinstance(names, list) or not isinstance(names[0], str):
+            raise ConfigError(f"config.json: architectures must be a list of names, found {names!r}")
+        return names[0]
 
-    def write(self, design: config.Network) -> dict[str, Any] | None:
-        """The published config of a network, or None where it is no network of this family."""
-        if not isinstance(design, self.kinds):
+    def write_config(self, design: config.Network) -> dict[str, Any] | None:
+        """Return the published config of a network, or None if the network does not belong to this family."""
+        if not isinstance(design, self.network_types):
             return None
         try:
-            described = self.describe(design)
+            published = self.describe(design)
         except AttributeError:
-            return None  # it lacks a part that every network of this family has
+            return None  # a field that every network of this family has is missing
         for name in self.architectures:
-            values = {"architectures": [name], "model_type": self.name, **described}
+            values = {"architectures": [name], "model_type": self.name, **published}
             try:
-                if alike(self.read(values)[0], design):
+                if same_architecture(self.read_config(values)[0], design):
                     return values
             except ConfigError:
                 return None
         return None
 
     def preset(self, name: str, architecture: str | None = None) -> config.Network:
-        """The network of a published size."""
-        return self.read(self.presets[name], architecture or self.presets[name]["architectures"][0])[0]
+        """Return the network config of a published size."""
+        return self.read_config(self.presets[name], architecture or self.presets[name]["architectures"][0])[0]
 
 
-def alike(one: config.Network, other: config.Network) -> bool:
-    """Whether two configs describe the same network, however it starts.
+def same_architecture(left: config.Network, right: config.Network) -> bool:
+    """Whether two configs describe the same network, ignoring initialization.
 
-    A last layer of its own counts as tied here: where both matrices stand in a checkpoint and differ, readers take
-    them as they are.
+    An untied output projection counts as tied: if a checkpoint holds both matrices and they differ, readers load both.
     """
-    return _essence(one) == _essence(other)
+    return _comparable(left) == _comparable(right)
 
 
-def _essence(design: config.Network) -> Any:
+def _comparable(design: config.Network) -> Any:
     if isinstance(design, config.DualEncoder):
-        return (_essence(design.text), _essence(design.vision))
+        return (_comparable(design.text), _comparable(design.vision))
     head = design.head
     if isinstance(head, LanguageModel):
         head = replace(head, weights=Weights.TIED)
@@ -301,12 +296,12 @@ def _essence(design: config.Network) -> Any:
 
 
 def activation_name(activation: Activation) -> str:
-    """The published name of an activation."""
+    """Return the published name of an activation."""
     return next(name for name, value in ACTIVATIONS.items() if value is activation)
 
 
-def labels(design: config.SingleNetwork) -> dict[str, Any]:
-    """The config key for the number of labels, where the head has labels."""
+def label_keys(design: config.SingleNetwork) -> dict[str, Any]:
+    """Return the config keys that name the labels, or no keys if the head has no labels."""
     head = design.head.sentence if isinstance(design.head, TwoHeads) else design.head
     count = getattr(head, "labels", None)
     if count is None:
@@ -317,12 +312,12 @@ def labels(design: config.SingleNetwork) -> dict[str, Any]:
     }
 
 
-def tied(theirs: Theirs) -> Weights:
-    """Whether the last layer is the token table."""
+def output_weights(theirs: PublishedConfig) -> Weights:
+    """Whether the output projection is tied to the token embedding, from the published config."""
     return Weights.TIED if theirs["tie_word_embeddings"] else Weights.OWN
 
 
 def is_tied(design: config.SingleNetwork) -> bool:
-    """The same, asked of a network."""
+    """Whether the output projection is tied to the token embedding, from the network config."""
     head = design.head.words if isinstance(design.head, TwoHeads) else design.head
     return not isinstance(head, LanguageModel) or head.weights is Weights.TIED

@@ -1,12 +1,22 @@
-"""GPT-2 (Radford et al. 2019): a decoder that continues text.
+"""GPT-2 (Radford et al. 2019): a decoder trained with causal language modelling.
 
 Pre-norm with a final norm, learned positions, tanh-GELU; in checkpoints query, key and value are one transposed matrix.
 """
 
 from typing import Any
 
-from regard.families.family import Architecture, Family, Maybe, Story, Theirs, activation_name, is_tied, labels, tied
-from regard.families.weight_map import Entry, Transposed, TransposedTogether
+from regard.families.family import (
+    Architecture,
+    Family,
+    FamilyInfo,
+    OptionalKey,
+    PublishedConfig,
+    activation_name,
+    is_tied,
+    label_keys,
+    output_weights,
+)
+from regard.families.weight_map import Entry, Transpose, TransposedQKV
 from regard.transformer.config import (
     Apart,
     Attention,
@@ -37,20 +47,20 @@ KEYS = {
     "n_embd": 768,
     "n_layer": 12,
     "n_head": 12,
-    "n_inner": Maybe(int),
+    "n_inner": OptionalKey(int),
     "activation_function": "gelu_new",
     "resid_pdrop": 0.1,
     "embd_pdrop": 0.1,
     "attn_pdrop": 0.1,
     "layer_norm_epsilon": 1e-5,
     "initializer_range": 0.02,
-    "pad_token_id": Maybe(int),
+    "pad_token_id": OptionalKey(int),
     "summary_type": "cls_index",
     "summary_use_proj": True,
-    "summary_activation": Maybe(str),
+    "summary_activation": OptionalKey(str),
     "summary_first_dropout": 0.1,
-    "classifier_dropout": Maybe(float),
-    "hidden_dropout": Maybe(float),
+    "classifier_dropout": OptionalKey(float),
+    "hidden_dropout": OptionalKey(float),
     "scale_attn_weights": True,
     "scale_attn_by_inverse_layer_idx": False,
     "add_cross_attention": False,
@@ -58,8 +68,8 @@ KEYS = {
 }
 
 
-def network(theirs: Theirs, head: Head | None) -> DecoderOnly:
-    """The network of a config."""
+def network(theirs: PublishedConfig, head: Head | None) -> DecoderOnly:
+    """Return the network config of a published config."""
     norm = LayerNorm(epsilon=theirs["layer_norm_epsilon"])
     layers, by_layer = theirs["n_layer"], theirs["scale_attn_by_inverse_layer_idx"]
     return DecoderOnly(
@@ -88,14 +98,14 @@ def network(theirs: Theirs, head: Head | None) -> DecoderOnly:
     )
 
 
-def block(theirs: Theirs, norm: LayerNorm, divisor: int) -> Block:
-    """One block; its scores may be divided by the number of its layer."""
-    size = theirs.divide("n_embd", "n_head")
+def block(theirs: PublishedConfig, norm: LayerNorm, divisor: int) -> Block:
+    """Return the config of one block. Its attention scores are divided by `divisor` (1, or the number of the layer)."""
+    head_dim = theirs.head_dim("n_embd", "n_head")
     attention = Attention(
         heads=theirs["n_head"],
         key_value_heads=theirs["n_head"],
-        head_dim=size,
-        scale=(size**-0.5 if theirs["scale_attn_weights"] else 1.0) / divisor,
+        head_dim=head_dim,
+        scale=(head_dim**-0.5 if theirs["scale_attn_weights"] else 1.0) / divisor,
         bias=True,
         output_bias=True,
         position=None,
@@ -118,66 +128,68 @@ def block(theirs: Theirs, norm: LayerNorm, divisor: int) -> Block:
 
 
 def describe(design: DecoderOnly) -> dict[str, Any]:
-    """The config of a network."""
-    one, start, head = design.decoder.blocks[0], design.initialization, design.head
-    inner = one.feedforward.dim
+    """Return the published config of a network config (the inverse of `network`)."""
+    first, initialization, head = design.decoder.blocks[0], design.initialization, design.head
+    feedforward_dim = first.feedforward.dim
     return {
         "vocab_size": design.embedding.tokens.vocabulary,  # type: ignore[union-attr]
         "n_positions": design.embedding.position.length,  # type: ignore[union-attr]
         "n_embd": design.model_dim,
         "n_layer": design.decoder.layers,
-        "n_head": one.attention.heads,
-        "n_inner": None if inner == 4 * design.model_dim else inner,
-        "activation_function": activation_name(one.feedforward.activation),
-        "resid_pdrop": one.attention.output_dropout,
+        "n_head": first.attention.heads,
+        "n_inner": None if feedforward_dim == 4 * design.model_dim else feedforward_dim,
+        "activation_function": activation_name(first.feedforward.activation),
+        "resid_pdrop": first.attention.output_dropout,
         "embd_pdrop": design.embedding.dropout,
-        "attn_pdrop": one.attention.dropout,
-        "layer_norm_epsilon": one.norm.epsilon,
-        "initializer_range": start.deviation if isinstance(start, ScaledNormal) else KEYS["initializer_range"],
+        "attn_pdrop": first.attention.dropout,
+        "layer_norm_epsilon": first.norm.epsilon,
+        "initializer_range": initialization.deviation
+        if isinstance(initialization, ScaledNormal)
+        else KEYS["initializer_range"],
         "pad_token_id": design.embedding.tokens.padding,  # type: ignore[union-attr]
         "summary_first_dropout": head.sentence.input_dropout if isinstance(head, TwoHeads) else 0.1,
         "classifier_dropout": head.dropout if isinstance(head, Tagging) else None,
-        "scale_attn_weights": one.attention.scale != 1.0,
+        "scale_attn_weights": first.attention.scale != 1.0,
         "scale_attn_by_inverse_layer_idx": len(design.decoder.blocks) > 1,
-        "add_cross_attention": one.cross_attention is not None,
+        "add_cross_attention": first.cross_attention is not None,
         "tie_word_embeddings": is_tied(design),
-        **labels(design),
+        **label_keys(design),
     }
 
 
-def words(theirs: Theirs) -> LanguageModel:
-    """The head that continues text."""
+def language_model_head(theirs: PublishedConfig) -> LanguageModel:
+    """Return the config of the causal language-model head."""
     return LanguageModel(
-        vocabulary=theirs["vocab_size"], transform=None, scale=1.0, weights=tied(theirs), bias=OutputBias.NONE
+        vocabulary=theirs["vocab_size"], transform=None, scale=1.0, weights=output_weights(theirs), bias=OutputBias.NONE
     )
 
 
-def two_heads(theirs: Theirs) -> TwoHeads:
-    """Words, and a score of the whole row by its last token, to choose among continuations."""
+def two_heads(theirs: PublishedConfig) -> TwoHeads:
+    """Return the config of two heads: causal language modelling, and multiple choice on the last token."""
     theirs.require("summary_type", "cls_index", "last")
     theirs.require("summary_use_proj", True)
     theirs.require("summary_activation", None)
-    rate = theirs["summary_first_dropout"]
-    choice = Classification(labels=1, pooling=Pooling.LAST, transform=None, bias=True, input_dropout=rate)
-    return TwoHeads(words=words(theirs), sentence=choice)
+    dropout = theirs["summary_first_dropout"]
+    multiple_choice = Classification(labels=1, pooling=Pooling.LAST, transform=None, bias=True, input_dropout=dropout)
+    return TwoHeads(words=language_model_head(theirs), sentence=multiple_choice)
 
 
-def tagging(theirs: Theirs) -> Tagging:
-    """The head that tags tokens."""
-    rates = [theirs["classifier_dropout"], theirs["hidden_dropout"], 0.1]
-    return Tagging(labels=theirs.labels, bias=True, dropout=next(rate for rate in rates if rate is not None))
+def token_classification_head(theirs: PublishedConfig) -> Tagging:
+    """Return the config of the token-classification head."""
+    dropouts = [theirs["classifier_dropout"], theirs["hidden_dropout"], 0.1]
+    return Tagging(labels=theirs.num_labels, bias=True, dropout=next(p for p in dropouts if p is not None))
 
 
-def attention_weights(theirs: str, ours: str) -> tuple[Entry, ...]:
-    """Query, key and value of one attention, which stand side by side in one transposed matrix."""
-    together = tuple(f"{ours}.project.{part}" for part in ("query", "key", "value"))
+def attention_entries(theirs: str, ours: str) -> tuple[Entry, ...]:
+    """Return the weight map of one attention layer: query, key and value are one transposed matrix."""
+    qkv = tuple(f"{ours}.project.{part}" for part in ("query", "key", "value"))
     return (
-        Entry(f"{theirs}.c_attn", together, TransposedTogether()),
-        Entry(f"{theirs}.c_proj", f"{ours}.output", Transposed()),
+        Entry(f"{theirs}.c_attn", qkv, TransposedQKV()),
+        Entry(f"{theirs}.c_proj", f"{ours}.output", Transpose()),
     )
 
 
-TWO_HEADS = (
+TWO_HEADS_WEIGHTS = (
     Entry("lm_head", "head.words.output"),
     Entry("multiple_choice_head.summary", "head.sentence.output"),
 )
@@ -187,34 +199,34 @@ WEIGHTS = (
     Entry("@wte", "embedding.tokens"),
     Entry("@wpe", "embedding.position"),
     Entry("@h.#.ln_1", f"{BLOCK}.attention_residual.norm"),
-    *attention_weights("@h.#.attn", f"{BLOCK}.attention"),
+    *attention_entries("@h.#.attn", f"{BLOCK}.attention"),
     Entry("@h.#.ln_cross_attn", f"{BLOCK}.cross_attention_residual.norm"),
-    Entry("@h.#.crossattention.q_attn", f"{BLOCK}.cross_attention.project.query", Transposed()),
+    Entry("@h.#.crossattention.q_attn", f"{BLOCK}.cross_attention.project.query", Transpose()),
     Entry(
         "@h.#.crossattention.c_attn",
         (f"{BLOCK}.cross_attention.project.key", f"{BLOCK}.cross_attention.project.value"),
-        TransposedTogether(),
+        TransposedQKV(),
     ),
-    Entry("@h.#.crossattention.c_proj", f"{BLOCK}.cross_attention.output", Transposed()),
+    Entry("@h.#.crossattention.c_proj", f"{BLOCK}.cross_attention.output", Transpose()),
     Entry("@h.#.ln_2", f"{BLOCK}.feedforward_residual.norm"),
-    Entry("@h.#.mlp.c_fc", f"{BLOCK}.feedforward.up", Transposed()),
-    Entry("@h.#.mlp.c_proj", f"{BLOCK}.feedforward.down", Transposed()),
+    Entry("@h.#.mlp.c_fc", f"{BLOCK}.feedforward.up", Transpose()),
+    Entry("@h.#.mlp.c_proj", f"{BLOCK}.feedforward.down", Transpose()),
     Entry("@ln_f", "decoder.final_norm"),
 )
 
 FAMILY = Family(
     name="gpt2",
-    story=Story(
+    info=FamilyInfo(
         title="GPT-2",
         year=2019,
         paper="Radford et al., Language Models are Unsupervised Multitask Learners",
-        objective="continue the text",
+        objective="causal language modelling",
         parent="GPT",
     ),
     keys=KEYS,
-    ignored={
-        "n_ctx": "an older name of n_positions, which is there too",
-        "summary_proj_to_labels": "the head that it speaks of has one label",
+    ignored_keys={
+        "n_ctx": "older name of n_positions, which is also present",
+        "summary_proj_to_labels": "the summary head always has one label",
         "reorder_and_upcast_attn": "an order of the same operations for half precision",
     },
     ignored_weights={
@@ -223,28 +235,32 @@ FAMILY = Family(
         "@h.#.crossattention.bias": "a mask, which is computed",
         "@h.#.crossattention.masked_bias": "a constant of the mask",
     },
-    kinds=(DecoderOnly,),
+    network_types=(DecoderOnly,),
     network=network,
     describe=describe,
     weights=lambda _: WEIGHTS,
     architectures={
         "GPT2Model": Architecture(head=lambda _: None),
-        "GPT2LMHeadModel": Architecture(base="transformer.", head=words, weights=(Entry("lm_head", "head.output"),)),
+        "GPT2LMHeadModel": Architecture(
+            prefix="transformer.", head=language_model_head, weights=(Entry("lm_head", "head.output"),)
+        ),
         "GPT2DoubleHeadsModel": Architecture(
-            base="transformer.",
+            prefix="transformer.",
             head=two_heads,
-            weights=TWO_HEADS,
+            weights=TWO_HEADS_WEIGHTS,
         ),
         "GPT2ForSequenceClassification": Architecture(
-            base="transformer.",
-            head=lambda t: Classification(labels=t.labels, pooling=Pooling.LAST, transform=None, bias=False),
+            prefix="transformer.",
+            head=lambda t: Classification(labels=t.num_labels, pooling=Pooling.LAST, transform=None, bias=False),
             weights=(Entry("score", "head.output"),),
         ),
         "GPT2ForTokenClassification": Architecture(
-            base="transformer.", head=tagging, weights=(Entry("classifier", "head.output"),)
+            prefix="transformer.", head=token_classification_head, weights=(Entry("classifier", "head.output"),)
         ),
         "GPT2ForQuestionAnswering": Architecture(
-            base="transformer.", head=lambda _: Span(labels=2, bias=True), weights=(Entry("qa_outputs", "head.output"),)
+            prefix="transformer.",
+            head=lambda _: Span(labels=2, bias=True),
+            weights=(Entry("qa_outputs", "head.output"),),
         ),
     },
     presets={

@@ -1,4 +1,4 @@
-"""All families by name, and all presets."""
+"""All families and presets by name."""
 
 from __future__ import annotations
 
@@ -41,19 +41,19 @@ FAMILIES: dict[str, Family] = {module.FAMILY.name: module.FAMILY for module in M
 
 
 def presets() -> list[str]:
-    """The names of all published sizes."""
-    return [*transformer.PRESETS, *gpt3.SIZES, *(name for family in FAMILIES.values() for name in family.presets)]
+    """Return the names of all presets."""
+    return [*transformer.PRESETS, *gpt3.PRESETS, *(name for family in FAMILIES.values() for name in family.presets)]
 
 
 def preset(name: str) -> config.Network:
-    """The network of a published size: `preset("bert-base")`."""
+    """Return the network config of a published size: `preset("bert-base")`."""
     if name in transformer.PRESETS:
         return transformer.preset(name)
-    if name in gpt3.SIZES:
+    if name in gpt3.PRESETS:
         return gpt3.preset(name)
     for family in FAMILIES.values():
         if name in family.presets:
             return family.preset(name)
     near = difflib.get_close_matches(name, presets(), 1)
     hint = f" Did you mean {near[0]!r}?" if near else ""
-    raise ValueError(f"there is no preset {name!r}.{hint} Known are {', '.join(presets())}")
+    raise ValueError(f"unknown preset {name!r}.{hint} Available presets: {', '.join(presets())}")

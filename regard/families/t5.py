@@ -1,13 +1,23 @@
-"""T5 (Raffel et al. 2019): every task as text to text. 1.0, and 1.1, which Flan and mT5 follow.
+"""T5 (Raffel et al. 2019): every task as text to text. Versions 1.0, and 1.1, which Flan-T5 and mT5 follow.
 
-Pre-norm with RMSNorm, no biases at all, scores without a scale, and positions as a number for each head and bucket of
-distances, shared by all blocks of a stack. 1.1 gates its feed-forward layer and has a last layer of its own.
+Pre-norm with RMSNorm, no biases, unscaled attention scores, and relative position biases: one learned number per head
+and distance bucket, shared by all blocks of a stack. 1.1 has a gated feed-forward layer and an untied output
+projection.
 """
 
 from typing import Any
 
-from regard.families.bart import CLASSIFIER, sentence
-from regard.families.family import Architecture, Family, Maybe, Story, Theirs, activation_name, is_tied, labels
+from regard.families.bart import CLASSIFIER_WEIGHTS, classification_head
+from regard.families.family import (
+    Architecture,
+    Family,
+    FamilyInfo,
+    OptionalKey,
+    PublishedConfig,
+    activation_name,
+    is_tied,
+    label_keys,
+)
 from regard.families.weight_map import Entry
 from regard.transformer.config import (
     Activation,
@@ -41,7 +51,7 @@ KEYS = {
     "d_kv": 64,
     "d_ff": 2048,
     "num_layers": 6,
-    "num_decoder_layers": Maybe(int),
+    "num_decoder_layers": OptionalKey(int),
     "num_heads": 8,
     "relative_attention_num_buckets": 32,
     "relative_attention_max_distance": 128,
@@ -52,24 +62,24 @@ KEYS = {
     "feed_forward_proj": "relu",
     "pad_token_id": 0,
     "tie_word_embeddings": True,
-    "scale_decoder_outputs": Maybe(bool),
+    "scale_decoder_outputs": OptionalKey(bool),
 }
 
 
-def feedforward(theirs: Theirs) -> Dense | Gated:
-    """`relu`, or `gated-gelu`, where gelu means the tanh formula."""
+def feedforward(theirs: PublishedConfig) -> Dense | Gated:
+    """Return the config of the feed-forward layer: `relu`, or `gated-gelu`, where gelu means the tanh approximation."""
     kind, _, name = theirs["feed_forward_proj"].rpartition("-")
     activation = Activation.GELU_TANH if theirs["feed_forward_proj"] == "gated-gelu" else None
     if activation is None:
-        activation = Theirs({"feed_forward_proj": name}, FAMILY).activation("feed_forward_proj")
-    rate = theirs["dropout_rate"]
+        activation = PublishedConfig({"feed_forward_proj": name}, FAMILY).activation("feed_forward_proj")
+    dropout = theirs["dropout_rate"]
     layer = Gated if kind == "gated" else Dense
-    return layer(dim=theirs["d_ff"], activation=activation, bias=False, dropout=rate, output_dropout=rate)
+    return layer(dim=theirs["d_ff"], activation=activation, bias=False, dropout=dropout, output_dropout=dropout)
 
 
-def stack(theirs: Theirs, layers: int, decoder: bool) -> Stack:
-    """The encoder's blocks, or the decoder's."""
-    rate, norm = theirs["dropout_rate"], RMSNorm(epsilon=theirs["layer_norm_epsilon"])
+def stack(theirs: PublishedConfig, layers: int, decoder: bool) -> Stack:
+    """Return the config of the encoder or decoder stack."""
+    dropout, norm = theirs["dropout_rate"], RMSNorm(epsilon=theirs["layer_norm_epsilon"])
     attention = Attention(
         heads=theirs["num_heads"],
         key_value_heads=theirs["num_heads"],
@@ -78,8 +88,8 @@ def stack(theirs: Theirs, layers: int, decoder: bool) -> Stack:
         bias=False,
         output_bias=False,
         position=None,
-        dropout=rate,
-        output_dropout=rate,
+        dropout=dropout,
+        output_dropout=dropout,
     )
     block = Block(
         attention=attention,
@@ -99,12 +109,12 @@ def stack(theirs: Theirs, layers: int, decoder: bool) -> Stack:
         ),
         memory=None,
         final_norm=norm,
-        final_dropout=rate,
+        final_dropout=dropout,
     )
 
 
-def embedding(theirs: Theirs, tokens: Tokens | SourceTokens) -> Embedding:
-    """Of the source, or of the target."""
+def embedding(theirs: PublishedConfig, tokens: Tokens | SourceTokens) -> Embedding:
+    """Return the config of the source or target embedding."""
     return Embedding(
         tokens=tokens,
         dim=theirs["d_model"],
@@ -117,27 +127,27 @@ def embedding(theirs: Theirs, tokens: Tokens | SourceTokens) -> Embedding:
     )
 
 
-def tokens(theirs: Theirs) -> Tokens:
-    """The one token table."""
+def tokens(theirs: PublishedConfig) -> Tokens:
+    """Return the config of the shared token embedding."""
     return Tokens(vocabulary=theirs["vocab_size"], padding=theirs["pad_token_id"])
 
 
-def network(theirs: Theirs, head: Head | None) -> EncoderDecoder:
-    """The network of a config."""
-    writing = theirs["num_layers"] if theirs["num_decoder_layers"] is None else theirs["num_decoder_layers"]
+def network(theirs: PublishedConfig, head: Head | None) -> EncoderDecoder:
+    """Return the network config of a published config."""
+    decoder_layers = theirs["num_layers"] if theirs["num_decoder_layers"] is None else theirs["num_decoder_layers"]
     return EncoderDecoder(
         model_dim=theirs["d_model"],
         source=embedding(theirs, tokens(theirs)),
         target=embedding(theirs, SourceTokens()),
         encoder=stack(theirs, theirs["num_layers"], decoder=False),
-        decoder=stack(theirs, writing, decoder=True),
+        decoder=stack(theirs, decoder_layers, decoder=True),
         head=head,
         initialization=FanIn(factor=theirs["initializer_factor"]),
     )
 
 
-def encoder_alone(theirs: Theirs, head: Head | None) -> EncoderOnly:
-    """The encoder without its decoder."""
+def encoder_only(theirs: PublishedConfig, head: Head | None) -> EncoderOnly:
+    """Return the config of the encoder without its decoder."""
     return EncoderOnly(
         model_dim=theirs["d_model"],
         embedding=embedding(theirs, tokens(theirs)),
@@ -148,19 +158,18 @@ def encoder_alone(theirs: Theirs, head: Head | None) -> EncoderOnly:
 
 
 def describe(design: EncoderDecoder | EncoderOnly) -> dict[str, Any]:
-    """The config of a network."""
-    both = isinstance(design, EncoderDecoder)
+    """Return the published config of a network config (the inverse of `network`)."""
     source = design.source if isinstance(design, EncoderDecoder) else design.embedding
-    block, start = design.encoder.blocks[0], design.initialization
-    inner = block.feedforward
-    name = activation_name(inner.activation)
-    if isinstance(inner, Gated):
-        name = "gated-gelu" if inner.activation is Activation.GELU_TANH else f"gated-{name}"
+    block, initialization = design.encoder.blocks[0], design.initialization
+    feedforward = block.feedforward
+    name = activation_name(feedforward.activation)
+    if isinstance(feedforward, Gated):
+        name = "gated-gelu" if feedforward.activation is Activation.GELU_TANH else f"gated-{name}"
     keys = {
         "vocab_size": source.tokens.vocabulary,  # type: ignore[union-attr]
         "d_model": design.model_dim,
         "d_kv": block.attention.head_dim,
-        "d_ff": inner.dim,
+        "d_ff": feedforward.dim,
         "num_layers": design.encoder.layers,
         "num_decoder_layers": design.decoder.layers if isinstance(design, EncoderDecoder) else None,
         "num_heads": block.attention.heads,
@@ -169,20 +178,25 @@ def describe(design: EncoderDecoder | EncoderOnly) -> dict[str, Any]:
         "dropout_rate": source.dropout,
         "classifier_dropout": getattr(design.head, "dropout", 0.0),
         "layer_norm_epsilon": block.norm.epsilon,
-        "initializer_factor": start.factor if isinstance(start, FanIn) else KEYS["initializer_factor"],
+        "initializer_factor": initialization.factor
+        if isinstance(initialization, FanIn)
+        else KEYS["initializer_factor"],
         "feed_forward_proj": name,
         "pad_token_id": source.tokens.padding,  # type: ignore[union-attr]
         "tie_word_embeddings": is_tied(design),
-        "is_encoder_decoder": both,
-        **labels(design),
+        "is_encoder_decoder": isinstance(design, EncoderDecoder),
+        **label_keys(design),
     }
     if isinstance(design.head, LanguageModel):
         keys["scale_decoder_outputs"] = design.head.scale != 1.0
     return keys
 
 
-def words(theirs: Theirs) -> LanguageModel:
-    """The head that writes. Old configs say by `tie_word_embeddings` whether its input is scaled, new ones as such."""
+def language_model_head(theirs: PublishedConfig) -> LanguageModel:
+    """Return the config of the sequence-to-sequence language-model head.
+
+    Its input is scaled if `scale_decoder_outputs` is set; in old configs, which lack this key, if the weights are tied.
+    """
     scaled = theirs["scale_decoder_outputs"]
     if scaled is None:
         scaled = theirs["tie_word_embeddings"]
@@ -195,23 +209,23 @@ def words(theirs: Theirs) -> LanguageModel:
     )
 
 
-def attention_weights(theirs: str, ours: str) -> tuple[Entry, ...]:
-    """One attention, and the norm before it."""
-    parts = {"q": "project.query", "k": "project.key", "v": "project.value", "o": "output"}
-    return tuple(Entry(f"{theirs}.{one}", f"{ours}.{other}") for one, other in parts.items())
+def attention_entries(theirs: str, ours: str) -> tuple[Entry, ...]:
+    """Return the weight map of one attention layer."""
+    names = {"q": "project.query", "k": "project.key", "v": "project.value", "o": "output"}
+    return tuple(Entry(f"{theirs}.{name}", f"{ours}.{our_name}") for name, our_name in names.items())
 
 
-def block_weights(side: str, last: int, up: str) -> tuple[Entry, ...]:
-    """The blocks of the encoder, or of the decoder; the feed-forward layer is the last of their sublayers."""
+def block_entries(side: str, last: int, up: str) -> tuple[Entry, ...]:
+    """Return the weight map of a stack. `last` is the index of the feed-forward sublayer, `up` its first weight."""
     theirs, ours = f"@{side}.block.#.layer", f"{side}.blocks.#"
-    across = (
-        *attention_weights(f"{theirs}.1.EncDecAttention", f"{ours}.cross_attention"),
+    cross_attention_entries = (
+        *attention_entries(f"{theirs}.1.EncDecAttention", f"{ours}.cross_attention"),
         Entry(f"{theirs}.1.layer_norm", f"{ours}.cross_attention_residual.norm"),
     )
     return (
-        *attention_weights(f"{theirs}.0.SelfAttention", f"{ours}.attention"),
+        *attention_entries(f"{theirs}.0.SelfAttention", f"{ours}.attention"),
         Entry(f"{theirs}.0.layer_norm", f"{ours}.attention_residual.norm"),
-        *(across if side == "decoder" else ()),
+        *(cross_attention_entries if side == "decoder" else ()),
         Entry(f"{theirs}.{last}.DenseReluDense.{up}", f"{ours}.feedforward.up"),
         Entry(f"{theirs}.{last}.DenseReluDense.wi_0", f"{ours}.feedforward.gate"),
         Entry(f"{theirs}.{last}.DenseReluDense.wo", f"{ours}.feedforward.down"),
@@ -222,81 +236,83 @@ def block_weights(side: str, last: int, up: str) -> tuple[Entry, ...]:
 
 
 def weights(design: EncoderDecoder | EncoderOnly) -> tuple[Entry, ...]:
-    """Where the network's weights stand. The first of several names for one thing is the one that is written."""
+    """Return the weight map of the network. Of several names for one parameter, `save` writes the first."""
     up = "wi_1" if isinstance(design.encoder.blocks[0].feedforward, Gated) else "wi"
-    encoder = block_weights("encoder", 1, up)
+    encoder = block_entries("encoder", 1, up)
     if isinstance(design, EncoderOnly):
-        table = "embedding.tokens"
-        return (Entry("@shared", table), Entry("@encoder.embed_tokens", table), *encoder)
+        tokens = "embedding.tokens"
+        return (Entry("@shared", tokens), Entry("@encoder.embed_tokens", tokens), *encoder)
     return (
         Entry("@shared", "source.tokens"),
         Entry("@encoder.embed_tokens", "source.tokens"),
         Entry("@decoder.embed_tokens", "target.tokens"),
         *encoder,
-        *block_weights("decoder", 2, up),
+        *block_entries("decoder", 2, up),
     )
 
 
-def sizes(one_point_one: bool = False, **keys: Any) -> dict[str, Any]:
-    """A published size, of 1.0 or of 1.1."""
-    new = {"feed_forward_proj": "gated-gelu", "tie_word_embeddings": False}
-    return {"architectures": ["T5ForConditionalGeneration"], **keys, **(new if one_point_one else {})}
+def preset_keys(version_1_1: bool = False, **keys: Any) -> dict[str, Any]:
+    """Return the keys of a preset of version 1.0 or 1.1."""
+    changes = {"feed_forward_proj": "gated-gelu", "tie_word_embeddings": False}
+    return {"architectures": ["T5ForConditionalGeneration"], **keys, **(changes if version_1_1 else {})}
 
 
 FAMILY = Family(
     name="t5",
-    story=Story(
+    info=FamilyInfo(
         title="T5",
         year=2019,
         paper="Raffel et al., Exploring the Limits of Transfer Learning with a Unified Text-to-Text Transformer",
-        objective="fill in missing spans, as text",
+        objective="span corruption",
         parent="Transformer",
     ),
     keys=KEYS,
-    ignored={
+    ignored_keys={
         "dense_act_fn": "follows from feed_forward_proj",
         "is_gated_act": "follows from feed_forward_proj",
-        "is_decoder": "the architecture's name says it",
-        "n_positions": "the length of the first training; T5 knows no longest row",
+        "is_decoder": "implied by the architecture",
+        "n_positions": "sequence length of pretraining; T5 has no maximum length",
         "hidden_size": "repeats d_model",
         "num_hidden_layers": "repeats num_layers",
     },
     ignored_weights={
-        "@decoder.block.0.layer.1.EncDecAttention.relative_attention_bias.weight": "an old mistake: never used",
+        "@decoder.block.0.layer.1.EncDecAttention.relative_attention_bias.weight": "unused, written by old releases",
     },
-    kinds=(EncoderDecoder, EncoderOnly),
+    network_types=(EncoderDecoder, EncoderOnly),
     network=network,
     describe=describe,
     weights=weights,
     architectures={
         "T5Model": Architecture(head=lambda _: None),
-        "T5ForConditionalGeneration": Architecture(head=words, weights=(Entry("lm_head", "head.output"),)),
-        "T5EncoderModel": Architecture(head=lambda _: None, network=encoder_alone),
+        "T5ForConditionalGeneration": Architecture(
+            head=language_model_head, weights=(Entry("lm_head", "head.output"),)
+        ),
+        "T5EncoderModel": Architecture(head=lambda _: None, network=encoder_only),
         "T5ForSequenceClassification": Architecture(
-            base="transformer.",
-            head=sentence,
-            weights=CLASSIFIER,
+            prefix="transformer.",
+            head=classification_head,
+            weights=CLASSIFIER_WEIGHTS,
         ),
         "T5ForTokenClassification": Architecture(
-            base="transformer.",
-            head=lambda t: Tagging(labels=t.labels, bias=True, dropout=t["classifier_dropout"]),
+            prefix="transformer.",
+            head=lambda t: Tagging(labels=t.num_labels, bias=True, dropout=t["classifier_dropout"]),
             weights=(Entry("classifier", "head.output"),),
-            network=encoder_alone,
+            network=encoder_only,
         ),
         "T5ForQuestionAnswering": Architecture(
-            head=lambda t: Span(labels=t.labels, bias=True), weights=(Entry("qa_outputs", "head.output"),)
+            head=lambda t: Span(labels=t.num_labels, bias=True), weights=(Entry("qa_outputs", "head.output"),)
         ),
     },
     presets={
-        "t5-small": sizes(),
-        "t5-base": sizes(d_model=768, d_ff=3072, num_layers=12, num_heads=12),
-        "t5-large": sizes(d_model=1024, d_ff=4096, num_layers=24, num_heads=16),
-        "t5-3b": sizes(d_model=1024, d_kv=128, d_ff=16384, num_layers=24, num_heads=32),
-        "t5-11b": sizes(d_model=1024, d_kv=128, d_ff=65536, num_layers=24, num_heads=128),
-        "t5-v1_1-small": sizes(True, d_ff=1024, num_layers=8, num_heads=6),
-        "t5-v1_1-base": sizes(True, d_model=768, num_layers=12, num_heads=12),
-        "t5-v1_1-large": sizes(True, d_model=1024, d_ff=2816, num_layers=24, num_heads=16),
-        "t5-v1_1-xl": sizes(True, d_model=2048, d_ff=5120, num_layers=24, num_heads=32),
-        "t5-v1_1-xxl": sizes(True, d_model=4096, d_ff=10240, num_layers=24, num_heads=64),
+        "t5-small": preset_keys(),
+        "t5-base": preset_keys(d_model=768, d_ff=3072, num_layers=12, num_heads=12),
+        "t5-large": preset_keys(d_model=1024, d_ff=4096, num_layers=24, num_heads=16),
+        "t5-3b": preset_keys(d_model=1024, d_kv=128, d_ff=16384, num_layers=24, num_heads=32),
+        "t5-11b": preset_keys(d_model=1024, d_kv=128, d_ff=65536, num_layers=24, num_heads=128),
+        "t5-v1_1-small": preset_keys(True, d_ff=1024, num_layers=8, num_heads=6),
+        "t5-v1_1-base": preset_keys(True, d_model=768, num_layers=12, num_heads=12),
+        "t5-v1_1-large": preset_keys(True, d_model=1024, d_ff=2816, num_layers=24, num_heads=16),
+        "t5-v1_1-xl": preset_keys(True, d_model=2048, d_ff=5120, num_layers=24, num_heads=32),
+        "t5-v1_1-xxl": preset_keys(True, d_model=4096, d_ff=10240, num_layers=24, num_heads=64),
     },
 )

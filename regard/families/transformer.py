@@ -1,20 +1,20 @@
 """The Transformer (Vaswani et al. 2017), with the sizes of the paper's table 3.
 
-It is saved as Marian's, which it is: post-norm, sinusoidal positions in halves (as the paper's own code had them),
-ReLU, embeddings scaled by the root of the model's size and shared by source, target and output.
+It is saved in Marian's layout, which is the same architecture: post-norm, sinusoidal positions in halves (as in the
+paper's code), ReLU, embeddings scaled by the square root of the model size and shared by source, target and output.
 """
 
 from dataclasses import replace
 
-from regard.families.family import Story
+from regard.families.family import FamilyInfo
 from regard.families.marian import FAMILY as MARIAN
 from regard.transformer.config import EncoderDecoder, Glorot
 
-STORY = Story(
+INFO = FamilyInfo(
     title="Transformer",
     year=2017,
     paper="Vaswani et al., Attention Is All You Need",
-    objective="translate",
+    objective="translation",
     parent=None,
 )
 
@@ -36,13 +36,13 @@ def transformer_2017(
     length: int = 1024,
     padding: int = 0,
 ) -> EncoderDecoder:
-    """A 2017 Transformer of any size; what is left out is as in the paper's base model.
+    """Return the config of a 2017 Transformer of any size. The defaults are those of the paper's base model.
 
-    Where the target has a vocabulary of its own, it has vectors of its own, which the output shares.
-    `layers` are those of the encoder and of the decoder, `inner_dim` the size inside the feed-forward layers (four
-    times `model_dim` if left out), `length` the longest row that it is meant for.
+    With a separate `target_vocabulary` the target has its own token embedding, tied to the output projection.
+    `layers` are the numbers of encoder and decoder blocks, `inner_dim` is the size of the feed-forward layers (default:
+    four times `model_dim`), `length` the maximum sequence length.
     """
-    inner = inner_dim or 4 * model_dim
+    feedforward_dim = inner_dim or 4 * model_dim
     keys = {
         "vocab_size": vocabulary,
         "decoder_vocab_size": target_vocabulary,
@@ -52,21 +52,21 @@ def transformer_2017(
         "decoder_layers": layers[1],
         "encoder_attention_heads": heads,
         "decoder_attention_heads": heads,
-        "encoder_ffn_dim": inner,
-        "decoder_ffn_dim": inner,
+        "encoder_ffn_dim": feedforward_dim,
+        "decoder_ffn_dim": feedforward_dim,
         "dropout": dropout,
         "activation_function": "relu",
         "scale_embedding": True,
         "max_position_embeddings": length,
         "pad_token_id": padding,
     }
-    design, _ = MARIAN.read(keys, "MarianMTModel")
+    design, _ = MARIAN.read_config(keys, "MarianMTModel")
     assert isinstance(design, EncoderDecoder)
     return replace(design, initialization=Glorot())
 
 
 def preset(name: str) -> EncoderDecoder:
-    """A size of the paper's, with its shared vocabulary of about 37,000 (English and German)."""
+    """Return the network config of a size of the paper, with its shared vocabulary of about 37,000 (English-German)."""
     size = PRESETS[name]
     return transformer_2017(
         vocabulary=37000,

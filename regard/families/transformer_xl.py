@@ -1,13 +1,22 @@
-"""Transformer-XL (Dai et al. 2019): a decoder that remembers the segment before.
+"""Transformer-XL (Dai et al. 2019): a decoder with segment-level recurrence.
 
-Scores by content and distance, a memory of hidden states that begins as zeros, and adaptive input and output. Its head
-gives log-probabilities. The current release of transformers no longer has it; the tests hold its numbers.
+Relative attention by content and distance, a memory of hidden states that starts as zeros, adaptive input embeddings
+and adaptive softmax. Its head outputs log-probabilities. The current release of transformers no longer includes it; the
+tests compare with stored outputs of an old release.
 """
 
 from typing import Any
 
-from regard.families.family import Architecture, ConfigError, Family, Maybe, Story, Theirs, labels
-from regard.families.weight_map import Entry, Together
+from regard.families.family import (
+    Architecture,
+    ConfigError,
+    Family,
+    FamilyInfo,
+    OptionalKey,
+    PublishedConfig,
+    label_keys,
+)
+from regard.families.weight_map import Entry, FusedQKV
 from regard.transformer.config import (
     Activation,
     AdaptiveLanguageModel,
@@ -45,10 +54,10 @@ KEYS = {
     "pre_lnorm": False,
     "n_layer": 18,
     "mem_len": 1600,
-    "clamp_len": Maybe(int, 1000, least=-1),
+    "clamp_len": OptionalKey(int, 1000, minimum=-1),
     "same_length": True,
     "proj_share_all_but_first": True,
-    "tie_projs": Maybe(list),
+    "tie_projs": OptionalKey(list),
     "attn_type": 0,
     "sample_softmax": -1,
     "dropout": 0.1,
@@ -56,19 +65,21 @@ KEYS = {
     "untie_r": True,
     "init_std": 0.02,
     "layer_norm_epsilon": 1e-5,
-    "pad_token_id": Maybe(int),
+    "pad_token_id": OptionalKey(int),
     "tie_word_embeddings": True,
 }
 
 
-def network(theirs: Theirs, head: Head | None) -> DecoderOnly:
-    """The network of a config."""
+def network(theirs: PublishedConfig, head: Head | None) -> DecoderOnly:
+    """Return the network config of a published config."""
     theirs.require("pre_lnorm", False)
     theirs.require("untie_r", True)
     theirs.require("attn_type", 0)
     if theirs["div_val"] < 2 or theirs["sample_softmax"] > 0 or theirs["mem_len"] < 1:
-        raise ConfigError("config.json: known here only with div_val > 1, mem_len > 0 and no sampled softmax")
-    rate, memory = theirs["dropout"], theirs["mem_len"]
+        raise ConfigError(
+            "config.json: transfo-xl is supported only with div_val > 1, mem_len > 0 and no sampled softmax"
+        )
+    dropout, memory = theirs["dropout"], theirs["mem_len"]
     block = Block(
         attention=Attention(
             heads=theirs["n_head"],
@@ -79,11 +90,11 @@ def network(theirs: Theirs, head: Head | None) -> DecoderOnly:
             output_bias=False,
             position=Relative(),
             dropout=theirs["dropatt"],
-            output_dropout=rate,
+            output_dropout=dropout,
         ),
         cross_attention=None,
         feedforward=Dense(
-            dim=theirs["d_inner"], activation=Activation.RELU, bias=True, dropout=rate, output_dropout=rate
+            dim=theirs["d_inner"], activation=Activation.RELU, bias=True, dropout=dropout, output_dropout=dropout
         ),
         norm=LayerNorm(epsilon=theirs["layer_norm_epsilon"]),
         order=NormOrder.POST,
@@ -105,17 +116,17 @@ def network(theirs: Theirs, head: Head | None) -> DecoderOnly:
             position=None,
             norm=None,
             projection=None,
-            dropout=rate,
+            dropout=dropout,
         ),
         decoder=Stack(
             layers=theirs["n_layer"],
             sharing=Apart(),
             blocks=(block,),
             mask=Causal(),
-            position=RelativeWaves(farthest=theirs["clamp_len"] if theirs["clamp_len"] > 0 else None, dropout=rate),
+            position=RelativeWaves(farthest=theirs["clamp_len"] if theirs["clamp_len"] > 0 else None, dropout=dropout),
             memory=Recurrence(length=memory, begin=Begin.ZEROS),
             final_norm=None,
-            final_dropout=rate,
+            final_dropout=dropout,
         ),
         head=head,
         initialization=Normal(deviation=theirs["init_std"]),
@@ -123,9 +134,9 @@ def network(theirs: Theirs, head: Head | None) -> DecoderOnly:
 
 
 def describe(design: DecoderOnly) -> dict[str, Any]:
-    """The config of a network."""
+    """Return the published config of a network config (the inverse of `network`)."""
     block, tokens, head = design.decoder.blocks[0], design.embedding.tokens, design.head
-    start = design.initialization
+    initialization = design.initialization
     adaptive = head if isinstance(head, AdaptiveLanguageModel) else None
     keys = {
         "vocab_size": tokens.vocabulary,  # type: ignore[union-attr]
@@ -142,25 +153,25 @@ def describe(design: DecoderOnly) -> dict[str, Any]:
         "same_length": isinstance(block.mask, Band),
         "dropout": design.embedding.dropout,
         "dropatt": block.attention.dropout,
-        "init_std": start.deviation if isinstance(start, Normal) else KEYS["init_std"],
+        "init_std": initialization.deviation if isinstance(initialization, Normal) else KEYS["init_std"],
         "layer_norm_epsilon": block.norm.epsilon,
         "pad_token_id": tokens.padding,  # type: ignore[union-attr]
         "tie_word_embeddings": adaptive is None or adaptive.tables is Weights.TIED,
-        **labels(design),
+        **label_keys(design),
     }
     if adaptive is not None:
         keys["tie_projs"] = [tie is Weights.TIED for tie in adaptive.projections]
     return keys
 
 
-def words(theirs: Theirs) -> AdaptiveLanguageModel:
-    """The head that continues text. The first step's projection is usually its own, the others are tied."""
-    tied = theirs["tie_projs"]
-    if tied is None:
-        tied = [False] + [theirs["proj_share_all_but_first"]] * len(theirs["cutoffs"])
+def language_model_head(theirs: PublishedConfig) -> AdaptiveLanguageModel:
+    """Return the config of the adaptive-softmax head. By default only the first cluster's projection is untied."""
+    tie_projections = theirs["tie_projs"]
+    if tie_projections is None:
+        tie_projections = [False] + [theirs["proj_share_all_but_first"]] * len(theirs["cutoffs"])
     return AdaptiveLanguageModel(
         tables=Weights.TIED if theirs["tie_word_embeddings"] else Weights.OWN,
-        projections=tuple(Weights.TIED if tie else Weights.OWN for tie in tied),
+        projections=tuple(Weights.TIED if tie else Weights.OWN for tie in tie_projections),
     )
 
 
@@ -171,7 +182,7 @@ WEIGHTS = (
     Entry(
         "@layers.#.dec_attn.qkv_net",
         tuple(f"{BLOCK}.attention.project.{part}" for part in ("query", "key", "value")),
-        Together(),
+        FusedQKV(),
     ),
     Entry("@layers.#.dec_attn.r_net", f"{BLOCK}.attention.relative.project"),
     Entry("@layers.#.dec_attn.r_w_bias", f"{BLOCK}.attention.relative.content", exact=True),
@@ -182,7 +193,7 @@ WEIGHTS = (
     Entry("@layers.#.pos_ff.CoreNet.3", f"{BLOCK}.feedforward.down"),
     Entry("@layers.#.pos_ff.layer_norm", f"{BLOCK}.feedforward_residual.norm"),
 )
-WORDS = (
+LANGUAGE_MODEL_WEIGHTS = (
     Entry("crit.out_layers.#.weight", "head.tables.#.weight", exact=True),
     Entry("crit.out_layers.#.bias", "head.biases.#", exact=True),
     Entry("crit.out_projs.#", "head.projections.#.weight", exact=True),
@@ -192,30 +203,32 @@ WORDS = (
 
 FAMILY = Family(
     name="transfo-xl",
-    story=Story(
+    info=FamilyInfo(
         title="Transformer-XL",
         year=2019,
         paper="Dai et al., Transformer-XL: Attentive Language Models Beyond a Fixed-Length Context",
-        objective="continue the text over segments",
+        objective="causal language modelling with segment recurrence",
         parent="Transformer",
     ),
     keys=KEYS,
-    ignored={
+    ignored_keys={
         **dict.fromkeys(["adaptive", "tie_weight", "n_token"], "never used"),
-        **dict.fromkeys(["tgt_len", "ext_len"], "for whoever cuts the text into segments"),
-        **dict.fromkeys(["init", "init_range", "proj_init_std"], "how training once started"),
+        **dict.fromkeys(["tgt_len", "ext_len"], "segmentation setting"),
+        **dict.fromkeys(["init", "init_range", "proj_init_std"], "initialization of the published training"),
     },
-    ignored_weights={"@pos_emb.inv_freq": "frequencies, which are computed"},
-    kinds=(DecoderOnly,),
+    ignored_weights={"@pos_emb.inv_freq": "inverse frequencies, which are computed"},
+    network_types=(DecoderOnly,),
     network=network,
     describe=describe,
     weights=lambda _: WEIGHTS,
     architectures={
         "TransfoXLModel": Architecture(head=lambda _: None),
-        "TransfoXLLMHeadModel": Architecture(base="transformer.", head=words, weights=WORDS),
+        "TransfoXLLMHeadModel": Architecture(
+            prefix="transformer.", head=language_model_head, weights=LANGUAGE_MODEL_WEIGHTS
+        ),
         "TransfoXLForSequenceClassification": Architecture(
-            base="transformer.",
-            head=lambda t: Classification(labels=t.labels, pooling=Pooling.LAST, transform=None, bias=False),
+            prefix="transformer.",
+            head=lambda t: Classification(labels=t.num_labels, pooling=Pooling.LAST, transform=None, bias=False),
             weights=(Entry("score", "head.output"),),
         ),
     },

@@ -1,14 +1,23 @@
-"""The vision Transformer (Dosovitskiy et al. 2020): an encoder that reads an image as a row of patches.
+"""The vision Transformer (Dosovitskiy et al. 2020): an encoder whose tokens are image patches.
 
-Pre-norm, learned positions, GELU, and a class vector before the patches, by which the image is judged. Trained to guess
-the pixels of hidden patches (SimMIM, Xie et al. 2021), it has a vector for those.
+Pre-norm, learned positions, GELU, and a class vector before the patches, on which the image is classified. For masked
+image modelling (predicting the pixels of masked patches: SimMIM, Xie et al. 2021) it has a mask vector.
 """
 
 from dataclasses import replace
 from typing import Any
 
-from regard.families.family import Architecture, ConfigError, Family, Maybe, Story, Theirs, activation_name, labels
-from regard.families.weight_map import Entry, PointKernel, Reshaped
+from regard.families.family import (
+    Architecture,
+    ConfigError,
+    Family,
+    FamilyInfo,
+    OptionalKey,
+    PublishedConfig,
+    activation_name,
+    label_keys,
+)
+from regard.families.weight_map import Conv1x1, Entry, Reshape
 from regard.transformer.config import (
     Apart,
     Attention,
@@ -35,7 +44,7 @@ KEYS = {
     "hidden_size": 768,
     "num_hidden_layers": 12,
     "num_attention_heads": 12,
-    "head_dim": Maybe(int),
+    "head_dim": OptionalKey(int),
     "intermediate_size": 3072,
     "hidden_act": "gelu",
     "hidden_dropout_prob": 0.0,
@@ -47,20 +56,20 @@ KEYS = {
     "num_channels": 3,
     "qkv_bias": True,
     "encoder_stride": 16,
-    "pooler_output_size": Maybe(int),
+    "pooler_output_size": OptionalKey(int),
     "pooler_act": "tanh",
 }
 
 
-VECTOR = Reshaped((1, 1, -1), (-1,))
-"""A vector as they store it: a batch of one row of one."""
+RESHAPE_VECTOR = Reshape((1, 1, -1), (-1,))
+"""Converts a vector that is stored as 1 × 1 × dim."""
 
 
-def network(theirs: Theirs, head: Head | None) -> EncoderOnly:
-    """The network of a config."""
-    patches = cut(theirs)
+def network(theirs: PublishedConfig, head: Head | None) -> EncoderOnly:
+    """Return the network config of a published config."""
+    patches = patches_config(theirs)
     norm = LayerNorm(epsilon=theirs["layer_norm_eps"])
-    head_dim = theirs["head_dim"] or theirs.divide("hidden_size", "num_attention_heads")
+    head_dim = theirs["head_dim"] or theirs.head_dim("hidden_size", "num_attention_heads")
     block = Block(
         attention=Attention(
             heads=theirs["num_attention_heads"],
@@ -91,7 +100,7 @@ def network(theirs: Theirs, head: Head | None) -> EncoderOnly:
             dim=theirs["hidden_size"],
             scale=1.0,
             segments=0,
-            position=Learned(length=places(patches), offset=0),
+            position=Learned(length=num_positions(patches), offset=0),
             norm=None,
             projection=None,
             dropout=theirs["hidden_dropout_prob"],
@@ -110,19 +119,19 @@ def network(theirs: Theirs, head: Head | None) -> EncoderOnly:
     )
 
 
-def cut(theirs: Theirs, bias: bool = True) -> Patches:
-    """How images are cut."""
+def patches_config(theirs: PublishedConfig, bias: bool = True) -> Patches:
+    """Return the config of the patch embedding."""
     return Patches(
-        image=pair(theirs, "image_size"),
-        patch=pair(theirs, "patch_size"),
+        image=height_and_width(theirs, "image_size"),
+        patch=height_and_width(theirs, "patch_size"),
         channels=theirs["num_channels"],
         bias=bias,
         mask_vector=False,
     )
 
 
-def pair(theirs: Theirs, key: str) -> tuple[int, int]:
-    """Height and width, which a config may give as one number where they are the same."""
+def height_and_width(theirs: PublishedConfig, key: str) -> tuple[int, int]:
+    """Return height and width, which a config may give as one number if they are equal."""
     value = theirs[key]
     sides = value if isinstance(value, list | tuple) else [value, value]
     if len(sides) != 2 or not all(type(side) is int and 0 < side < 2**16 for side in sides):
@@ -130,86 +139,88 @@ def pair(theirs: Theirs, key: str) -> tuple[int, int]:
     return sides[0], sides[1]
 
 
-def places(patches: Patches) -> int:
-    """How long the row of an image is: its class vector and its patches."""
+def num_positions(patches: Patches) -> int:
+    """Return the sequence length of an image: the class vector and the patches."""
     count = (patches.image[0] // patches.patch[0]) * (patches.image[1] // patches.patch[1])
     if not count:
-        raise ConfigError(f"config.json: image_size {patches.image} holds no patch of patch_size {patches.patch}")
+        raise ConfigError(f"config.json: image_size {patches.image} is smaller than patch_size {patches.patch}")
     return 1 + count
 
 
 def describe(design: EncoderOnly) -> dict[str, Any]:
-    """The config of a network."""
-    patches, block, start = design.embedding.tokens, design.encoder.blocks[0], design.initialization
+    """Return the published config of a network config (the inverse of `network`)."""
+    patches, block, initialization = design.embedding.tokens, design.encoder.blocks[0], design.initialization
     assert isinstance(block.feedforward, Dense)
-    own_size = block.attention.head_dim * block.attention.heads != design.model_dim
+    custom_head_dim = block.attention.head_dim * block.attention.heads != design.model_dim
     return {
         "hidden_size": design.model_dim,
         "num_hidden_layers": design.encoder.layers,
         "num_attention_heads": block.attention.heads,
-        **({"head_dim": block.attention.head_dim} if own_size else {}),
+        **({"head_dim": block.attention.head_dim} if custom_head_dim else {}),
         "intermediate_size": block.feedforward.dim,
         "hidden_act": activation_name(block.feedforward.activation),
         "hidden_dropout_prob": design.embedding.dropout,
         "attention_probs_dropout_prob": block.attention.dropout,
-        "initializer_range": start.deviation if isinstance(start, Normal) else KEYS["initializer_range"],
+        "initializer_range": initialization.deviation
+        if isinstance(initialization, Normal)
+        else KEYS["initializer_range"],
         "layer_norm_eps": block.norm.epsilon,
-        "image_size": together(patches.image),  # type: ignore[union-attr]
-        "patch_size": together(patches.patch),  # type: ignore[union-attr]
+        "image_size": merge_sides(patches.image),  # type: ignore[union-attr]
+        "patch_size": merge_sides(patches.patch),  # type: ignore[union-attr]
         "num_channels": patches.channels,  # type: ignore[union-attr]
         "qkv_bias": block.attention.bias,
         "encoder_stride": patches.patch[0],  # type: ignore[union-attr]
         "pooler_act": activation_name(design.head.transform.activation) if isinstance(design.head, Pooler) else "tanh",
-        **labels(design),
+        **label_keys(design),
     }
 
 
-def together(sides: tuple[int, ...]) -> int | list[int]:
-    """One number, where height and width are the same."""
+def merge_sides(sides: tuple[int, ...]) -> int | list[int]:
+    """Return one number if height and width are equal."""
     return sides[0] if sides[0] == sides[1] else list(sides)
 
 
-def pooler(theirs: Theirs) -> Pooler:
-    """The head of the bare network."""
+def pooler_head(theirs: PublishedConfig) -> Pooler:
+    """Return the config of the pooler of `ViTModel`."""
     theirs.require("pooler_output_size", None, theirs["hidden_size"])
     return Pooler(pooling=Pooling.FIRST, transform=Transform(activation=theirs.activation("pooler_act"), norm=None))
 
 
-def pixels(theirs: Theirs) -> Pixels:
-    """The head that guesses hidden patches. What it guesses must be as large as what was hidden."""
-    patches = cut(theirs)
+def pixels_head(theirs: PublishedConfig) -> Pixels:
+    """Return the config of the masked-patch head. It predicts the pixels of whole patches."""
+    patches = patches_config(theirs)
     if patches.patch != (theirs["encoder_stride"], theirs["encoder_stride"]):
         raise ConfigError(
-            f"config.json: encoder_stride is {theirs['encoder_stride']}, and patch_size is "
-            f"{together(patches.patch)}: pixels can be guessed only where they are the same"
+            f"config.json: encoder_stride is {theirs['encoder_stride']}, patch_size is "
+            f"{merge_sides(patches.patch)}: masked image modelling needs them to be equal"
         )
     return Pixels(labels=patches.channels * patches.patch[0] * patches.patch[1], bias=True)
 
 
-def with_mask_vector(theirs: Theirs, head: Head | None) -> EncoderOnly:
-    """The network with a vector for hidden patches."""
+def network_with_mask_vector(theirs: PublishedConfig, head: Head | None) -> EncoderOnly:
+    """Return the network config with a mask vector for masked patches."""
     design = network(theirs, head)
-    tokens = replace(cut(theirs), mask_vector=True)
+    tokens = replace(patches_config(theirs), mask_vector=True)
     return replace(design, embedding=replace(design.embedding, tokens=tokens))
 
 
-def kernel(patches: Patches) -> Reshaped:
-    """The layer of the patches as they store it: the kernel of a convolution."""
+def conv_kernel(patches: Patches) -> Reshape:
+    """Return the conversion of the patch projection, which is stored as a convolution kernel."""
     shape = (patches.channels, *patches.patch)
-    return Reshaped((-1, *shape), (-1, shape[0] * shape[1] * shape[2]))
+    return Reshape((-1, *shape), (-1, shape[0] * shape[1] * shape[2]))
 
 
 def weights(design: EncoderOnly) -> tuple[Entry, ...]:
-    """Where the network's weights stand."""
+    """Return the weight map of the network (without its head)."""
     theirs, ours, patches = "@encoder.layer.#", "encoder.blocks.#", design.embedding.tokens
     assert isinstance(patches, Patches)
     project = "@embeddings.patch_embeddings.projection"
-    table = Reshaped((1, -1, design.model_dim), (-1, design.model_dim))
+    positions = Reshape((1, -1, design.model_dim), (-1, design.model_dim))
     return (
-        Entry("@embeddings.cls_token", "embedding.tokens.class_vector", VECTOR, exact=True),
-        Entry(f"{project}.weight", "embedding.tokens.project.weight", kernel(patches), exact=True),
+        Entry("@embeddings.cls_token", "embedding.tokens.class_vector", RESHAPE_VECTOR, exact=True),
+        Entry(f"{project}.weight", "embedding.tokens.project.weight", conv_kernel(patches), exact=True),
         Entry(f"{project}.bias", "embedding.tokens.project.bias", exact=True),
-        Entry("@embeddings.position_embeddings", "embedding.position.weight", table, exact=True),
+        Entry("@embeddings.position_embeddings", "embedding.position.weight", positions, exact=True),
         Entry(f"{theirs}.layernorm_before", f"{ours}.attention_residual.norm"),
         Entry(f"{theirs}.attention.attention.query", f"{ours}.attention.project.query"),
         Entry(f"{theirs}.attention.attention.key", f"{ours}.attention.project.key"),
@@ -224,33 +235,35 @@ def weights(design: EncoderOnly) -> tuple[Entry, ...]:
 
 FAMILY = Family(
     name="vit",
-    story=Story(
+    info=FamilyInfo(
         title="Vision Transformer",
         year=2020,
         paper="Dosovitskiy et al., An Image is Worth 16x16 Words: Transformers for Image Recognition at Scale",
-        objective="classify images",
+        objective="image classification",
         parent="Transformer",
     ),
     keys=KEYS,
-    ignored={"pad_token_id": "an image has no padding"},
-    kinds=(EncoderOnly,),
+    ignored_keys={"pad_token_id": "an image has no padding"},
+    network_types=(EncoderOnly,),
     network=network,
     describe=describe,
     weights=weights,
     architectures={
-        "ViTModel": Architecture(head=pooler, weights=(Entry("@pooler.dense", "head.transform.dense"),)),
+        "ViTModel": Architecture(head=pooler_head, weights=(Entry("@pooler.dense", "head.transform.dense"),)),
         "ViTForImageClassification": Architecture(
-            base="vit.",
-            head=lambda theirs: Classification(labels=theirs.labels, pooling=Pooling.FIRST, transform=None, bias=True),
+            prefix="vit.",
+            head=lambda theirs: Classification(
+                labels=theirs.num_labels, pooling=Pooling.FIRST, transform=None, bias=True
+            ),
             weights=(Entry("classifier", "head.output"),),
         ),
         "ViTForMaskedImageModeling": Architecture(
-            base="vit.",
-            head=pixels,
-            network=with_mask_vector,
+            prefix="vit.",
+            head=pixels_head,
+            network=network_with_mask_vector,
             weights=(
-                Entry("decoder.0", "head.output", PointKernel()),
-                Entry("@embeddings.mask_token", "embedding.tokens.mask_vector", VECTOR, exact=True),
+                Entry("decoder.0", "head.output", Conv1x1()),
+                Entry("@embeddings.mask_token", "embedding.tokens.mask_vector", RESHAPE_VECTOR, exact=True),
             ),
         ),
     },

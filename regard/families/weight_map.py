@@ -1,12 +1,13 @@
-"""The weight table: where a parameter of ours stands in somebody else's checkpoint, and in what form.
+"""The weight map: the name and the layout of each parameter in a published checkpoint.
 
-A table is written once, as (theirs, ours, how). Reading goes from left to right, writing from right to left, and each
-way of writing a tensor (`Same`, `Transposed`, …) knows both directions.
+An entry is (theirs, ours, how): the name in the published checkpoint, the name in this library, and the conversion
+between the two. Loading goes from left to right, saving from right to left; each conversion (`Identity`, `Transpose`,
+…) implements both directions.
 
-    Entry("@h.#.mlp.c_fc", "decoder.blocks.#.feedforward.up", Transposed())
+    Entry("@h.#.mlp.c_fc", "decoder.blocks.#.feedforward.up", Transpose())
 
-`@` stands for what precedes the names of the network proper (`transformer.`), `#` for the number of a block. An entry
-names a module; its `weight` and `bias` follow. `exact=True` names a single tensor.
+`@` stands for the prefix of the network's names (`transformer.`), `#` for the index of a block. An entry names a
+module and covers its `weight` and `bias`. `exact=True` names a single tensor.
 """
 
 from __future__ import annotations
@@ -18,210 +19,210 @@ import torch
 from torch import Tensor
 
 
-class How:
-    """How one of their tensors becomes one or more of ours, and back."""
+class Conversion:
+    """Converts one tensor of a published checkpoint to one or more parameters, and back."""
 
     def read(self, theirs: Tensor, parts: int) -> list[Tensor]:
-        """Ours, from theirs."""
+        """Convert a published tensor to parameters."""
         del parts
         return [theirs]
 
     def write(self, ours: Sequence[Tensor]) -> Tensor:
-        """Theirs, from ours."""
+        """Convert parameters to the published tensor."""
         return ours[0]
 
 
 @dataclass(frozen=True)
-class Same(How):
-    """As it is."""
+class Identity(Conversion):
+    """The same tensor in both."""
 
 
 @dataclass(frozen=True)
-class Transposed(How):
-    """Their matrix has inputs as rows (TensorFlow's and the first GPT's convention); ours has outputs as rows."""
+class Transpose(Conversion):
+    """The published weight is inputs × outputs (as in TensorFlow and the first GPT); ours is outputs × inputs."""
 
     def read(self, theirs: Tensor, parts: int) -> list[Tensor]:
-        """Ours, from theirs."""
+        """Convert a published tensor to parameters."""
         del parts
         return [theirs.t() if theirs.ndim == 2 else theirs]
 
     def write(self, ours: Sequence[Tensor]) -> Tensor:
-        """Theirs, from ours."""
+        """Convert parameters to the published tensor."""
         return ours[0].t() if ours[0].ndim == 2 else ours[0]
 
 
 @dataclass(frozen=True)
-class TransposedTogether(How):
-    """Query, key and value as one transposed matrix, side by side."""
+class TransposedQKV(Conversion):
+    """Query, key and value as one transposed matrix (inputs × outputs), concatenated along the outputs."""
 
     def read(self, theirs: Tensor, parts: int) -> list[Tensor]:
-        """Ours, from theirs."""
+        """Convert a published tensor to parameters."""
         return [part.t() if part.ndim == 2 else part for part in theirs.chunk(parts, dim=-1)]
 
     def write(self, ours: Sequence[Tensor]) -> Tensor:
-        """Theirs, from ours."""
+        """Convert parameters to the published tensor."""
         return torch.cat([part.t() if part.ndim == 2 else part for part in ours], dim=-1)
 
 
 @dataclass(frozen=True)
-class Together(How):
-    """Query, key and value as one matrix, one below the other."""
+class FusedQKV(Conversion):
+    """Query, key and value as one matrix (outputs × inputs), concatenated along the outputs."""
 
     def read(self, theirs: Tensor, parts: int) -> list[Tensor]:
-        """Ours, from theirs."""
+        """Convert a published tensor to parameters."""
         return list(theirs.chunk(parts))
 
     def write(self, ours: Sequence[Tensor]) -> Tensor:
-        """Theirs, from ours."""
+        """Convert parameters to the published tensor."""
         return torch.cat(list(ours))
 
 
 @dataclass(frozen=True)
-class AsRow(How):
-    """Their vector is a matrix of one row, or has even more `axes` of one before it."""
+class Unsqueeze(Conversion):
+    """The published vector has `axes` leading axes of size 1."""
 
     axes: int = 1
 
     def read(self, theirs: Tensor, parts: int) -> list[Tensor]:
-        """Ours, from theirs."""
+        """Convert a published tensor to parameters."""
         del parts
         return [theirs.flatten()]
 
     def write(self, ours: Sequence[Tensor]) -> Tensor:
-        """Theirs, from ours."""
+        """Convert parameters to the published tensor."""
         return ours[0].view(*[1] * self.axes, -1)
 
 
 @dataclass(frozen=True)
-class PerHead(How):
-    """Their matrix is a cube: inputs × heads × size of a head."""
+class SplitHeadsTransposed(Conversion):
+    """The published weight is 3-D: inputs × heads × head_dim."""
 
     heads: int
 
     def read(self, theirs: Tensor, parts: int) -> list[Tensor]:
-        """Ours, from theirs."""
+        """Convert a published tensor to parameters."""
         del parts
         return [theirs.flatten(1).t()]
 
     def write(self, ours: Sequence[Tensor]) -> Tensor:
-        """Theirs, from ours."""
+        """Convert parameters to the published tensor."""
         matrix = ours[0].t()
         return matrix.reshape(len(matrix), self.heads, -1)
 
 
 @dataclass(frozen=True)
-class OfHeads(How):
-    """Their matrix is a cube the other way: outputs × heads × size of a head."""
+class SplitHeads(Conversion):
+    """The published weight is 3-D: outputs × heads × head_dim."""
 
     heads: int
 
     def read(self, theirs: Tensor, parts: int) -> list[Tensor]:
-        """Ours, from theirs."""
+        """Convert a published tensor to parameters."""
         del parts
         return [theirs.flatten(1)]
 
     def write(self, ours: Sequence[Tensor]) -> Tensor:
-        """Theirs, from ours."""
+        """Convert parameters to the published tensor."""
         return ours[0].reshape(len(ours[0]), self.heads, -1)
 
 
 @dataclass(frozen=True)
-class Interleaved(How):
-    """Of each head, the pairs that are turned together lie side by side; ours are in halves (i and i + size / 2)."""
+class InterleavedRotary(Conversion):
+    """In each head, the two members of a rotary pair are adjacent; ours are in halves (i and i + head_dim / 2)."""
 
     heads: int
 
     def read(self, theirs: Tensor, parts: int) -> list[Tensor]:
-        """Ours, from theirs."""
+        """Convert a published tensor to parameters."""
         del parts
         return [theirs.reshape(self.heads, -1, 2, *theirs.shape[1:]).transpose(1, 2).reshape(theirs.shape)]
 
     def write(self, ours: Sequence[Tensor]) -> Tensor:
-        """Theirs, from ours."""
+        """Convert parameters to the published tensor."""
         return ours[0].reshape(self.heads, 2, -1, *ours[0].shape[1:]).transpose(1, 2).reshape(ours[0].shape)
 
 
 @dataclass(frozen=True)
-class Reshaped(How):
-    """The same numbers in the same order, in another shape (-1 is what is left): a convolution's kernel as a matrix."""
+class Reshape(Conversion):
+    """Another shape for the same values in the same order (-1 is inferred): a convolution kernel as a matrix."""
 
     theirs: tuple[int, ...]
     ours: tuple[int, ...]
 
     def read(self, theirs: Tensor, parts: int) -> list[Tensor]:
-        """Ours, from theirs."""
+        """Convert a published tensor to parameters."""
         del parts
         return [theirs.reshape(self.ours)]
 
     def write(self, ours: Sequence[Tensor]) -> Tensor:
-        """Theirs, from ours."""
+        """Convert parameters to the published tensor."""
         return ours[0].reshape(self.theirs)
 
 
 @dataclass(frozen=True)
-class PointKernel(How):
-    """Their layer is a convolution whose window is one point."""
+class Conv1x1(Conversion):
+    """The published layer is a 1×1 convolution."""
 
     def read(self, theirs: Tensor, parts: int) -> list[Tensor]:
-        """Ours, from theirs."""
+        """Convert a published tensor to parameters."""
         del parts
         return [theirs[:, :, 0, 0] if theirs.ndim == 4 else theirs]
 
     def write(self, ours: Sequence[Tensor]) -> Tensor:
-        """Theirs, from ours."""
+        """Convert parameters to the published tensor."""
         return ours[0][:, :, None, None] if ours[0].ndim == 2 else ours[0]
 
 
 @dataclass(frozen=True)
 class Entry:
-    """One line of a table."""
+    """One line of a weight map."""
 
     theirs: str
     ours: str | tuple[str, ...]
-    how: How = Same()
+    how: Conversion = Identity()
     exact: bool = False
     repeat: bool = False
-    """Written even where it repeats another tensor, because readers miss it otherwise."""
+    """Save the tensor even if it repeats another one, because readers of the published layout require it."""
 
     @property
     def parts(self) -> tuple[str, ...]:
-        """Ours, always as several."""
+        """`ours` as a tuple."""
         return (self.ours,) if isinstance(self.ours, str) else self.ours
 
 
 @dataclass(frozen=True)
-class Place:
-    """One tensor of a checkpoint: its name there, the parameters of ours that it holds, and how."""
+class TensorMapping:
+    """One tensor of a checkpoint: its name there, the parameters that it holds, and the conversion."""
 
     theirs: str
     ours: tuple[str, ...]
-    how: How
+    how: Conversion
     repeat: bool = False
 
 
-def places(entries: Sequence[Entry], base: str, parameters: Sequence[str]) -> list[Place]:
-    """Where each of our parameters stands: every entry of a table, spelt out for the parameters there are."""
-    found: list[Place] = []
+def resolve_entries(entries: Sequence[Entry], prefix: str, parameters: Sequence[str]) -> list[TensorMapping]:
+    """Expand the entries of a weight map for the parameters of a network."""
+    mappings: list[TensorMapping] = []
     for entry in entries:
         for name in parameters:
-            filled = _match(entry.parts[0], name, entry.exact)
-            if filled is None:
+            match = _match(entry.parts[0], name, entry.exact)
+            if match is None:
                 continue
-            number, last = filled
+            number, last = match
             ending = "" if entry.exact else f".{last}"
-            theirs = entry.theirs.replace("@", base).replace("#", number) + ending
+            theirs = entry.theirs.replace("@", prefix).replace("#", number) + ending
             ours = tuple(part.replace("#", number) + ending for part in entry.parts)
-            found.append(Place(theirs, ours, entry.how, entry.repeat))
-    return found
+            mappings.append(TensorMapping(theirs, ours, entry.how, entry.repeat))
+    return mappings
 
 
 def _match(pattern: str, name: str, exact: bool) -> tuple[str, str] | None:
-    """The number of the block and the last part of the name, if the name fits the pattern."""
+    """Return the block index and the last component of the name, or None if the name does not match the pattern."""
     module, _, last = name.rpartition(".")
     if exact:
         module = name
-    before, numbered, after = pattern.partition("#")
-    if not numbered:
+    before, wildcard, after = pattern.partition("#")
+    if not wildcard:
         return ("", last) if module == pattern else None
     if not (module.startswith(before) and module.endswith(after)):
         return None

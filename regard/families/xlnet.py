@@ -1,7 +1,7 @@
-"""XLNet (Yang et al. 2019): Transformer-XL's attention, trained to guess the words of a text in any order.
+"""XLNet (Yang et al. 2019): Transformer-XL's attention with permutation language modelling.
 
-Two streams share all weights; scores also know whether query and key are of the same segment. Its weights are stored as
-cubes, one axis for the heads.
+Two streams share all weights; attention scores also depend on whether query and key are in the same segment. The
+weights are stored as 3-D tensors with an axis for the heads.
 """
 
 from typing import Any
@@ -10,15 +10,15 @@ from regard.families.family import (
     Architecture,
     ConfigError,
     Family,
-    Maybe,
-    Story,
-    Theirs,
+    FamilyInfo,
+    OptionalKey,
+    PublishedConfig,
     activation_name,
     is_tied,
-    labels,
-    tied,
+    label_keys,
+    output_weights,
 )
-from regard.families.weight_map import AsRow, Entry, OfHeads, PerHead
+from regard.families.weight_map import Entry, SplitHeads, SplitHeadsTransposed, Unsqueeze
 from regard.transformer.config import (
     AnswerSearch,
     Apart,
@@ -53,14 +53,14 @@ KEYS = {
     "n_layer": 24,
     "n_head": 16,
     "d_inner": 4096,
-    "d_head": Maybe(int),
+    "d_head": OptionalKey(int),
     "ff_activation": "gelu",
     "attn_type": "bi",
     "initializer_range": 0.02,
     "layer_norm_eps": 1e-12,
     "dropout": 0.1,
-    "mem_len": Maybe(int, 512),
-    "reuse_len": Maybe(int),
+    "mem_len": OptionalKey(int, 512),
+    "reuse_len": OptionalKey(int),
     "bi_data": False,
     "clamp_len": -1,
     "same_length": False,
@@ -76,35 +76,35 @@ KEYS = {
 }
 
 
-def network(theirs: Theirs, head: Head | None) -> TwoStream:
-    """The network of a config."""
+def network(theirs: PublishedConfig, head: Head | None) -> TwoStream:
+    """Return the network config of a published config."""
     theirs.require("attn_type", "bi", "uni")
     theirs.require("bi_data", False)
     theirs.require("same_length", False)
     theirs.require("reuse_len", None, 0)
     theirs.require("untie_r", True)
-    size, rate = theirs.divide("d_model", "n_head"), theirs["dropout"]
-    if theirs["d_head"] not in (None, size):
-        raise ConfigError(f"config.json: d_head is {theirs['d_head']}, but d_model / n_head is {size}")
+    head_dim, dropout = theirs.head_dim("d_model", "n_head"), theirs["dropout"]
+    if theirs["d_head"] not in (None, head_dim):
+        raise ConfigError(f"config.json: d_head is {theirs['d_head']}, but d_model / n_head is {head_dim}")
     block = Block(
         attention=Attention(
             heads=theirs["n_head"],
             key_value_heads=theirs["n_head"],
-            head_dim=size,
-            scale=size**-0.5,
+            head_dim=head_dim,
+            scale=head_dim**-0.5,
             bias=False,
             output_bias=False,
             position=RelativeAndSegment(),
-            dropout=rate,
-            output_dropout=rate,
+            dropout=dropout,
+            output_dropout=dropout,
         ),
         cross_attention=None,
         feedforward=Dense(
             dim=theirs["d_inner"],
             activation=theirs.activation("ff_activation"),
             bias=True,
-            dropout=rate,
-            output_dropout=rate,
+            dropout=dropout,
+            output_dropout=dropout,
         ),
         norm=LayerNorm(epsilon=theirs["layer_norm_eps"]),
         order=NormOrder.POST,
@@ -120,17 +120,17 @@ def network(theirs: Theirs, head: Head | None) -> TwoStream:
             position=None,
             norm=None,
             projection=None,
-            dropout=rate,
+            dropout=dropout,
         ),
         encoder=Stack(
             layers=theirs["n_layer"],
             sharing=Apart(),
             blocks=(block,),
             mask=Everything() if theirs["attn_type"] == "bi" else Causal(),
-            position=RelativeWaves(farthest=theirs["clamp_len"] if theirs["clamp_len"] > 0 else None, dropout=rate),
+            position=RelativeWaves(farthest=theirs["clamp_len"] if theirs["clamp_len"] > 0 else None, dropout=dropout),
             memory=Recurrence(length=theirs["mem_len"] or None, begin=Begin.EMPTY),
             final_norm=None,
-            final_dropout=rate,
+            final_dropout=dropout,
         ),
         head=head,
         initialization=Normal(deviation=theirs["initializer_range"]),
@@ -138,10 +138,10 @@ def network(theirs: Theirs, head: Head | None) -> TwoStream:
 
 
 def describe(design: TwoStream) -> dict[str, Any]:
-    """The config of a network."""
-    block, start, head = design.encoder.blocks[0], design.initialization, design.head
-    search = head if isinstance(head, AnswerSearch) else None
-    scoring = head if isinstance(head, Classification) else None
+    """Return the published config of a network config (the inverse of `network`)."""
+    block, initialization, head = design.encoder.blocks[0], design.initialization, design.head
+    span_search = head if isinstance(head, AnswerSearch) else None
+    classifier = head if isinstance(head, Classification) else None
     return {
         "vocab_size": design.embedding.tokens.vocabulary,  # type: ignore[union-attr]
         "d_model": design.model_dim,
@@ -150,54 +150,60 @@ def describe(design: TwoStream) -> dict[str, Any]:
         "d_inner": block.feedforward.dim,
         "ff_activation": activation_name(block.feedforward.activation),
         "attn_type": "uni" if isinstance(design.encoder.mask, Causal) else "bi",
-        "initializer_range": start.deviation if isinstance(start, Normal) else KEYS["initializer_range"],
+        "initializer_range": initialization.deviation
+        if isinstance(initialization, Normal)
+        else KEYS["initializer_range"],
         "layer_norm_eps": block.norm.epsilon,
         "dropout": design.embedding.dropout,
         "mem_len": design.encoder.memory.length,  # type: ignore[union-attr]
         "clamp_len": design.encoder.position.farthest or -1,  # type: ignore[union-attr]
-        "summary_last_dropout": scoring.dropout if scoring else KEYS["summary_last_dropout"],
-        "start_n_top": search.starts if search else KEYS["start_n_top"],
-        "end_n_top": search.ends if search else KEYS["end_n_top"],
+        "summary_last_dropout": classifier.dropout if classifier else KEYS["summary_last_dropout"],
+        "start_n_top": span_search.starts if span_search else KEYS["start_n_top"],
+        "end_n_top": span_search.ends if span_search else KEYS["end_n_top"],
         "pad_token_id": design.embedding.tokens.padding,  # type: ignore[union-attr]
         "tie_word_embeddings": is_tied(design),
-        **labels(design),
+        **label_keys(design),
     }
 
 
-def words(theirs: Theirs) -> LanguageModel:
-    """The head that guesses words."""
+def language_model_head(theirs: PublishedConfig) -> LanguageModel:
+    """Return the config of the language-model head."""
     return LanguageModel(
-        vocabulary=theirs["vocab_size"], transform=None, scale=1.0, weights=tied(theirs), bias=OutputBias.LEARNT
+        vocabulary=theirs["vocab_size"],
+        transform=None,
+        scale=1.0,
+        weights=output_weights(theirs),
+        bias=OutputBias.LEARNT,
     )
 
 
-def sentence(theirs: Theirs, count: int) -> Classification:
-    """A head that scores the row by its last token's vector."""
+def classification_head(theirs: PublishedConfig, labels: int) -> Classification:
+    """Return the config of a sequence-classification head on the last token."""
     theirs.require("summary_type", "last")
     theirs.require("summary_use_proj", True)
     transform = Transform(activation=theirs.activation("summary_activation"), norm=None)
-    rate = theirs["summary_last_dropout"]
-    return Classification(labels=count, pooling=Pooling.LAST, transform=transform, bias=True, dropout=rate)
+    dropout = theirs["summary_last_dropout"]
+    return Classification(labels=labels, pooling=Pooling.LAST, transform=transform, bias=True, dropout=dropout)
 
 
-def search(theirs: Theirs) -> AnswerSearch:
-    """The head that searches for answers."""
+def span_search_head(theirs: PublishedConfig) -> AnswerSearch:
+    """Return the config of the question-answering head with beam search over spans."""
     norm = LayerNorm(epsilon=theirs["layer_norm_eps"])
     return AnswerSearch(starts=theirs["start_n_top"], ends=theirs["end_n_top"], norm=norm)
 
 
 def weights(design: TwoStream) -> tuple[Entry, ...]:
-    """Where the network's weights stand."""
+    """Return the weight map of the network (without its head)."""
     heads = design.encoder.blocks[0].attention.heads
     theirs, ours = "@layer.#.rel_attn", "encoder.blocks.#"
     return (
         Entry("@word_embedding", "embedding.tokens"),
-        Entry("@mask_emb", "guess", AsRow(2), exact=True),
-        Entry(f"{theirs}.q", f"{ours}.attention.project.query.weight", PerHead(heads), exact=True),
-        Entry(f"{theirs}.k", f"{ours}.attention.project.key.weight", PerHead(heads), exact=True),
-        Entry(f"{theirs}.v", f"{ours}.attention.project.value.weight", PerHead(heads), exact=True),
-        Entry(f"{theirs}.r", f"{ours}.attention.relative.project.weight", PerHead(heads), exact=True),
-        Entry(f"{theirs}.o", f"{ours}.attention.output.weight", OfHeads(heads), exact=True),
+        Entry("@mask_emb", "guess", Unsqueeze(2), exact=True),
+        Entry(f"{theirs}.q", f"{ours}.attention.project.query.weight", SplitHeadsTransposed(heads), exact=True),
+        Entry(f"{theirs}.k", f"{ours}.attention.project.key.weight", SplitHeadsTransposed(heads), exact=True),
+        Entry(f"{theirs}.v", f"{ours}.attention.project.value.weight", SplitHeadsTransposed(heads), exact=True),
+        Entry(f"{theirs}.r", f"{ours}.attention.relative.project.weight", SplitHeadsTransposed(heads), exact=True),
+        Entry(f"{theirs}.o", f"{ours}.attention.output.weight", SplitHeads(heads), exact=True),
         Entry(f"{theirs}.r_w_bias", f"{ours}.attention.relative.content", exact=True),
         Entry(f"{theirs}.r_r_bias", f"{ours}.attention.relative.distance", exact=True),
         Entry(f"{theirs}.r_s_bias", f"{ours}.attention.segments.segment", exact=True),
@@ -209,8 +215,8 @@ def weights(design: TwoStream) -> tuple[Entry, ...]:
     )
 
 
-CLASSIFIER = (Entry("sequence_summary.summary", "head.transform.dense"), Entry("logits_proj", "head.output"))
-SEARCH = (
+CLASSIFIER_WEIGHTS = (Entry("sequence_summary.summary", "head.transform.dense"), Entry("logits_proj", "head.output"))
+SPAN_SEARCH_WEIGHTS = (
     Entry("start_logits.dense", "head.start"),
     Entry("end_logits.dense_0", "head.end_transform"),
     Entry("end_logits.LayerNorm", "head.end_norm"),
@@ -221,45 +227,51 @@ SEARCH = (
 
 FAMILY = Family(
     name="xlnet",
-    story=Story(
+    info=FamilyInfo(
         title="XLNet",
         year=2019,
         paper="Yang et al., XLNet: Generalized Autoregressive Pretraining for Language Understanding",
-        objective="guess the words in any order",
+        objective="permutation language modelling",
         parent="Transformer-XL",
     ),
     keys=KEYS,
-    ignored={
-        **dict.fromkeys(["use_mems_eval", "use_mems_train"], "for whoever calls: a memory is used when it is given"),
+    ignored_keys={
+        **dict.fromkeys(["use_mems_eval", "use_mems_train"], "call option: a memory is used if it is passed"),
         **dict.fromkeys(["summary_proj_to_labels", "summary_hidden_size"], "never used"),
-        "max_position_embeddings": "there is no longest row",
+        "max_position_embeddings": "XLNet has no maximum length",
     },
-    kinds=(TwoStream,),
+    network_types=(TwoStream,),
     network=network,
     describe=describe,
     weights=weights,
     architectures={
         "XLNetModel": Architecture(head=lambda _: None),
         "XLNetLMHeadModel": Architecture(
-            base="transformer.", head=words, weights=(Entry("lm_loss", "head.output"), Entry("lm_loss", "head"))
+            prefix="transformer.",
+            head=language_model_head,
+            weights=(Entry("lm_loss", "head.output"), Entry("lm_loss", "head")),
         ),
         "XLNetForSequenceClassification": Architecture(
-            base="transformer.", head=lambda theirs: sentence(theirs, theirs.labels), weights=CLASSIFIER
+            prefix="transformer.",
+            head=lambda theirs: classification_head(theirs, theirs.num_labels),
+            weights=CLASSIFIER_WEIGHTS,
         ),
         "XLNetForMultipleChoice": Architecture(
-            base="transformer.", head=lambda theirs: sentence(theirs, 1), weights=CLASSIFIER
+            prefix="transformer.", head=lambda theirs: classification_head(theirs, 1), weights=CLASSIFIER_WEIGHTS
         ),
         "XLNetForTokenClassification": Architecture(
-            base="transformer.",
-            head=lambda theirs: Tagging(labels=theirs.labels, bias=True),
+            prefix="transformer.",
+            head=lambda theirs: Tagging(labels=theirs.num_labels, bias=True),
             weights=(Entry("classifier", "head.output"),),
         ),
         "XLNetForQuestionAnsweringSimple": Architecture(
-            base="transformer.",
-            head=lambda theirs: Span(labels=theirs.labels, bias=True),
+            prefix="transformer.",
+            head=lambda theirs: Span(labels=theirs.num_labels, bias=True),
             weights=(Entry("qa_outputs", "head.output"),),
         ),
-        "XLNetForQuestionAnswering": Architecture(base="transformer.", head=search, weights=SEARCH),
+        "XLNetForQuestionAnswering": Architecture(
+            prefix="transformer.", head=span_search_head, weights=SPAN_SEARCH_WEIGHTS
+        ),
     },
     presets={
         "xlnet-base": {

@@ -1,4 +1,4 @@
-"""Ways to write, in our words and in those of transformers; and every published class that can write."""
+"""Decoding options, as options of regard and of transformers; and every published class that can generate."""
 
 import itertools
 from dataclasses import dataclass, fields, replace
@@ -8,101 +8,132 @@ from parity.grid import GRID, SIZES
 from parity.oracle import Case
 
 from regard.generation import (
-    Beam,
-    EndAtLimit,
-    Forbid,
-    Greedy,
-    MinLength,
-    NoRepeat,
+    BeamSearch,
+    DecodingOptions,
+    EarlyStopping,
+    ForcedEos,
+    GreedySearch,
+    MinNewTokens,
+    NoRepeatNgram,
     RepetitionPenalty,
-    Settings,
-    Until,
+    SuppressSequences,
 )
 
-ENDS, LIMIT = (2, 7, 11, 19, 23), 11
-"""Several ends, so that random networks end some texts early and some never."""
-FORBIDDEN = [*([token] for token in range(24, 34)), [12, 13], [5, 5]]
-RULES = {
+EOS_TOKEN_IDS, MAX_NEW_TOKENS = (2, 7, 11, 19, 23), 11
+"""Several EOS tokens, so that random networks end some outputs early and some not at all."""
+SUPPRESSED = [*([token] for token in range(24, 34)), [12, 13], [5, 5]]
+PROCESSORS = {
     "none": ({}, ()),
     "repetition penalty": (dict(repetition_penalty=1.7), (RepetitionPenalty(1.7),)),
-    "praise of repetition": (dict(repetition_penalty=0.6), (RepetitionPenalty(0.6),)),
-    "no repeated word": (dict(no_repeat_ngram_size=1), (NoRepeat(1),)),
-    "no repeated pair": (dict(no_repeat_ngram_size=2), (NoRepeat(2),)),
-    "no repeated triple": (dict(no_repeat_ngram_size=3), (NoRepeat(3),)),
-    "minimum": (dict(min_new_tokens=6), (MinLength(6, ENDS),)),
-    "forbidden": (dict(bad_words_ids=FORBIDDEN), (Forbid(FORBIDDEN),)),
-    "forced end": (dict(forced_eos_token_id=2), (EndAtLimit(2),)),
+    "repetition penalty below 1": (dict(repetition_penalty=0.6), (RepetitionPenalty(0.6),)),
+    "no repeated unigram": (dict(no_repeat_ngram_size=1), (NoRepeatNgram(1),)),
+    "no repeated bigram": (dict(no_repeat_ngram_size=2), (NoRepeatNgram(2),)),
+    "no repeated trigram": (dict(no_repeat_ngram_size=3), (NoRepeatNgram(3),)),
+    "min_new_tokens": (dict(min_new_tokens=6), (MinNewTokens(6, EOS_TOKEN_IDS),)),
+    "suppressed": (dict(bad_words_ids=SUPPRESSED), (SuppressSequences(SUPPRESSED),)),
+    "forced EOS": (dict(forced_eos_token_id=2), (ForcedEos(2),)),
     "several": (
         dict(repetition_penalty=1.2, no_repeat_ngram_size=3, min_new_tokens=3),
-        (RepetitionPenalty(1.2), NoRepeat(3), MinLength(3, ENDS)),
+        (RepetitionPenalty(1.2), NoRepeatNgram(3), MinNewTokens(3, EOS_TOKEN_IDS)),
     ),
 }
 
 
 @dataclass(frozen=True, kw_only=True)
-class Way:
-    """One way to write."""
+class DecodingCase:
+    """One set of decoding options."""
 
-    size: int = 1
-    """Of the beam; 1 is greedy."""
-    penalty: float = 1.0
-    until: Until = Until.UNLIKELY
-    rule: str = "none"
-    limit: int = LIMIT
-    ends: tuple = ENDS
+    beam: int = 1
+    """Beam size; 1 is greedy search."""
+    length_penalty: float = 1.0
+    early_stopping: EarlyStopping = EarlyStopping.HEURISTIC
+    processor: str = "none"
+    max_new_tokens: int = MAX_NEW_TOKENS
+    eos_token_ids: tuple = EOS_TOKEN_IDS
 
     def ours(self):
-        beam = Beam(size=self.size, length_penalty=self.penalty, until=self.until, best=self.size)
-        search = beam if self.size > 1 else Greedy()
-        return Settings(search=search, rules=RULES[self.rule][1], end=self.ends, limit=self.limit)
+        beam_search = BeamSearch(
+            beam=self.beam,
+            length_penalty=self.length_penalty,
+            early_stopping=self.early_stopping,
+            n_best=self.beam,
+        )
+        return DecodingOptions(
+            search=beam_search if self.beam > 1 else GreedySearch(),
+            logits_processors=PROCESSORS[self.processor][1],
+            eos_token_ids=self.eos_token_ids,
+            max_new_tokens=self.max_new_tokens,
+        )
 
     def theirs(self):
-        beam = dict(num_return_sequences=self.size, length_penalty=self.penalty, early_stopping=self.until.value)
-        forced = dict(forced_bos_token_id=None, forced_eos_token_id=None)
-        common = dict(num_beams=self.size, max_new_tokens=self.limit, eos_token_id=list(self.ends), do_sample=False)
-        return common | forced | (beam if self.size > 1 else {}) | RULES[self.rule][0]
+        beam_search = dict(
+            num_return_sequences=self.beam,
+            length_penalty=self.length_penalty,
+            early_stopping=self.early_stopping.value,
+        )
+        common = dict(
+            num_beams=self.beam,
+            max_new_tokens=self.max_new_tokens,
+            eos_token_id=list(self.eos_token_ids),
+            do_sample=False,
+            forced_bos_token_id=None,
+            forced_eos_token_id=None,
+        )
+        return common | (beam_search if self.beam > 1 else {}) | PROCESSORS[self.processor][0]
 
     def values(self):
-        """What it is a trial of."""
-        beams_only = {"penalty", "until"} if self.size == 1 else set()
-        return {(field.name, getattr(self, field.name)) for field in fields(self) if field.name not in beams_only}
+        """The values that the case tests, as pairs of name and value."""
+        beam_only = {"length_penalty", "early_stopping"} if self.beam == 1 else set()
+        return {(field.name, getattr(self, field.name)) for field in fields(self) if field.name not in beam_only}
 
 
-GREEDY = [Way(rule=rule) for rule in RULES]
+GREEDY = [DecodingCase(processor=processor) for processor in PROCESSORS]
 BEAMS = [
-    Way(size=size, penalty=penalty, until=until)
-    for size, penalty, until in itertools.product((2, 3, 5), (0.0, 0.6, 1.0, 2.0, -0.7), Until)
+    DecodingCase(beam=beam, length_penalty=penalty, early_stopping=early_stopping)
+    for beam, penalty, early_stopping in itertools.product((2, 3, 5), (0.0, 0.6, 1.0, 2.0, -0.7), EarlyStopping)
 ]
-RULED = [Way(size=3, rule=rule, until=until) for rule, until in itertools.product(list(RULES)[1:], Until)]
+PROCESSED_BEAMS = [
+    DecodingCase(beam=3, processor=processor, early_stopping=early_stopping)
+    for processor, early_stopping in itertools.product(list(PROCESSORS)[1:], EarlyStopping)
+]
 LENGTHS = [
-    *(Way(limit=limit) for limit in (1, 4)),
-    *(Way(size=3, limit=limit, until=until) for limit, until in itertools.product((1, 4), Until)),
-    Way(rule="minimum", limit=6),
-    *(Way(size=3, rule="minimum", limit=6, until=until) for until in Until),
+    *(DecodingCase(max_new_tokens=length) for length in (1, 4)),
+    *(
+        DecodingCase(beam=3, max_new_tokens=length, early_stopping=early_stopping)
+        for length, early_stopping in itertools.product((1, 4), EarlyStopping)
+    ),
+    DecodingCase(processor="min_new_tokens", max_new_tokens=6),
+    *(
+        DecodingCase(beam=3, processor="min_new_tokens", max_new_tokens=6, early_stopping=early_stopping)
+        for early_stopping in EarlyStopping
+    ),
 ]
-ONE_END = [Way(ends=(2,)), *(Way(size=4, until=until, ends=(2,)) for until in Until)]
-WAYS = [*GREEDY, *BEAMS, *RULED, *LENGTHS, *ONE_END]
+ONE_EOS = [
+    DecodingCase(eos_token_ids=(2,)),
+    *(DecodingCase(beam=4, early_stopping=early_stopping, eos_token_ids=(2,)) for early_stopping in EarlyStopping),
+]
+DECODING_CASES = [*GREEDY, *BEAMS, *PROCESSED_BEAMS, *LENGTHS, *ONE_EOS]
 
 
-def writes(case):
-    """Whether it can be asked to write: BERT and its like only where their config says that they look back."""
+def can_generate(case):
+    """Whether transformers can generate with the class: with BERT and its variants only if they are causal."""
     kind = getattr(transformers, case.architecture)
-    looks_both_ways = case.family in ("bert", "roberta", "electra", "roformer") and not case.sizes.get("is_decoder")
-    return hasattr(kind, "can_generate") and kind.can_generate() and not looks_both_ways
+    bidirectional = case.family in ("bert", "roberta", "electra", "roformer") and not case.sizes.get("is_decoder")
+    return hasattr(kind, "can_generate") and kind.can_generate() and not bidirectional
 
 
-def _for_writing(case):
-    """Sizes with which transformers can write what we can."""
+def _with_generation_sizes(case):
+    """Sizes with which transformers can generate the same as regard."""
     match case.architecture:
-        case "T5ForConditionalGeneration":  # it makes a cache of as many layers as the encoder has: let them be as many
+        case "T5ForConditionalGeneration":  # transformers' cache has as many layers as the encoder, so make them equal
             return replace(case, sizes=case.sizes | dict(num_layers=3))
         case "BartForCausalLM" | "MBartForCausalLM" | "MarianForCausalLM":  # the same, though there is no encoder
             return replace(case, sizes=case.sizes | dict(encoder_layers=3))
-        case "RobertaForCausalLM":  # room for the longest text: the first two positions are for padding
+        case "RobertaForCausalLM":  # positions for the longest sequence; the first two are reserved for padding
             return replace(case, sizes=case.sizes | dict(max_position_embeddings=21))
     return case
 
 
-WRITERS = {str(case): _for_writing(case) for case in GRID if writes(case)} | {
+GENERATIVE_CASES = {str(case): _with_generation_sizes(case) for case in GRID if can_generate(case)} | {
     "2017": Case("marian", "MarianMTModel", SIZES["marian"] | dict(activation_function="relu"))
 }

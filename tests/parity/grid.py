@@ -1,10 +1,10 @@
-"""Every published class of every family, with the configs that make a difference. A family is a few lines."""
+"""The grid of cases: every published class of every family, with all configs that change the network."""
 
 import importlib
 
 from parity.oracle import LABELS, Case, modeling
 
-# Sizes are all different, so that no two axes can be mistaken for each other; so are the rates of dropout.
+# All sizes differ, so that no two axes can be mistaken for each other; so do the dropout rates.
 BERT = dict(
     vocab_size=47, hidden_size=24, num_hidden_layers=3, num_attention_heads=4, intermediate_size=37,
     max_position_embeddings=19, type_vocab_size=3, layer_norm_eps=1e-5, hidden_dropout_prob=0.11,
@@ -122,16 +122,16 @@ VARIANTS = [
     Case("vit", "ViTForImageClassification", VIT | dict(image_size=[9, 16], patch_size=[4, 3]), "oblong"),
     Case("clip", "CLIPModel", CLIP, "old-config",
          edit=dict(text_config=CLIP_TEXT | dict(eos_token_id=2, hidden_act="gelu"), text_config_dict=CLIP_TEXT)),
-    Case("clip_text_model", "CLIPTextModelWithProjection", CLIP_TEXT | dict(eos_token_id=2), "old-end"),
+    Case("clip_text_model", "CLIPTextModelWithProjection", CLIP_TEXT | dict(eos_token_id=2), "legacy-eos"),
     Case("vit", "ViTModel", VIT | dict(qkv_bias=False, head_dim=5, pooler_act="gelu", hidden_act="relu"), "unbiased"),
     Case("bart", "BartForConditionalGeneration", BART | dict(scale_embedding=True), "scaled"),
     Case("t5", "T5ForConditionalGeneration", GATED, "gated"),
     Case("t5", "T5ForConditionalGeneration", GATED | dict(tie_word_embeddings=False), "1.1-new-config",
-         own_last_layer=True),
+         untied_output=True),
     Case("t5", "T5ForConditionalGeneration", GATED | dict(tie_word_embeddings=False), "1.1-old-config",
-         own_last_layer=True, edit=dict(tie_word_embeddings=False, scale_decoder_outputs="remove")),
+         untied_output=True, edit=dict(tie_word_embeddings=False, scale_decoder_outputs="remove")),
     Case("marian", "MarianMTModel",
-         BART | dict(share_encoder_decoder_embeddings=False, decoder_vocab_size=53), "two-tables"),
+         BART | dict(share_encoder_decoder_embeddings=False, decoder_vocab_size=53), "untied-embeddings"),
     Case("llama", "LlamaForCausalLM", LLAMA | dict(attention_bias=True, mlp_bias=True, head_dim=10), "biased"),
     Case("llama", "LlamaForCausalLM", LLAMA | dict(tie_word_embeddings=True, rope_parameters=LLAMA3_ROPE), "llama3"),
     Case("llama", "LlamaForCausalLM",
@@ -142,8 +142,8 @@ VARIANTS = [
 ABSENT = {
     "PretrainedBartModel": "an old alias of an abstract class",
     "BartPretrainedModel": "an old alias of an abstract class",
-    "RoFormerForMultipleChoice": "its score is of the last column, padding or not, so it depends on the batch",
-    "XLNetForQuestionAnswering": "its search has tests of its own: test_xlnet.py",
+    "RoFormerForMultipleChoice": "it scores the last column, padding or not, so the result depends on the batch",
+    "XLNetForQuestionAnswering": "its span search is tested in test_xlnet.py",
     "BertLayer": "one block, not a network",
     "RoFormerLayer": "one block, not a network",
     "GPT2Block": "one block, not a network",
@@ -151,13 +151,15 @@ ABSENT = {
 
 
 def published(family):
-    """The classes that transformers publishes for a family."""
+    """Return the classes that transformers publishes for a family."""
     module = importlib.import_module(modeling(family))
-    return [name for name in module.__all__ if not name.endswith("PreTrainedModel") and _of(family, module, name)]
+    return [
+        name for name in module.__all__ if not name.endswith("PreTrainedModel") and _belongs_to(family, module, name)
+    ]
 
 
-def _of(family, module, name):
-    """Some files of transformers have the classes of several families."""
+def _belongs_to(family, module, name):
+    """Whether a class belongs to the family; some modules of transformers contain several families."""
     config = getattr(getattr(module, name), "config_class", None)
     return config is None or config.model_type == family
 

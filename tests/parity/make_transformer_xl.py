@@ -1,12 +1,12 @@
-"""Write down what transformers 4.35.2 says of small random Transformer-XLs: the current release no longer has them.
+"""Store the outputs of transformers 4.35.2 for small random Transformer-XLs, which the current release lacks.
 
-Run in an environment of its own, and commit what it writes:
+Run in a separate environment, and commit the files that it writes:
 
     python -m venv old && old/bin/pip install torch==2.13.0 transformers==4.35.2 'numpy<2'
     old/bin/python tests/parity/make_transformer_xl.py
 
-For each class: the config, the weights (float64, every parameter random), and of two segments of random text, in eval
-and in train mode (dropout replaced by multiplication with 1 - p): hidden states, scores, memory, loss, the gradient of
+For each class: the config, the weights (float64, every parameter random), and for two segments of random text, in eval
+and in train mode (dropout replaced by multiplication with 1 - p): hidden states, logits, memory, loss, the gradient of
 every parameter, and every parameter after one AdamW step.
 """
 
@@ -44,27 +44,27 @@ def randomise(model):
             centre = 1.0 if "layer_norm.weight" in name else 0.0
             value.copy_(torch.randn(value.shape, generator=generator, dtype=torch.float64) * 0.4 + centre)
         for module in model.modules():
-            if hasattr(module, "inv_freq"):  # the frequencies in full precision
+            if hasattr(module, "inv_freq"):  # the inverse frequencies in full precision
                 size = 2 * len(module.inv_freq)
                 module.inv_freq.copy_(10000 ** (-torch.arange(0, size, 2, dtype=torch.float64) / size))
 
 
-def scores(output):
+def logits_of(output):
     for name in ("prediction_scores", "logits", "last_hidden_state"):
         if getattr(output, name, None) is not None:
             return getattr(output, name)
     raise AssertionError
 
 
-def loss(said, answers):
-    """Minus the mean of the scores of the right answers: of log-probabilities, the cross-entropy."""
-    return -said.flatten(0, -2).gather(1, answers.flatten()[: said.flatten(0, -2).shape[0], None]).mean()
+def loss(logits, labels):
+    """Return minus the mean logit of the labels; for log-probabilities this is the cross-entropy."""
+    return -logits.flatten(0, -2).gather(1, labels.flatten()[: logits.flatten(0, -2).shape[0], None]).mean()
 
 
 def write(name, architecture, changes):
     torch.manual_seed(0)
-    kind = getattr(transformers, architecture)
-    model = kind(transformers.TransfoXLConfig(**{**SIZES, **changes})).double()
+    model_class = getattr(transformers, architecture)
+    model = model_class(transformers.TransfoXLConfig(**{**SIZES, **changes})).double()
     randomise(model)
     if hasattr(model, "tie_weights"):
         model.tie_weights()
@@ -84,7 +84,7 @@ def write(name, architecture, changes):
         with torch.no_grad():
             output = model(segment, mems=memory, output_hidden_states=True)
         memory = output.mems
-        expected[f"scores.{part}"] = scores(output).clone()
+        expected[f"scores.{part}"] = logits_of(output).clone()
         for layer, state in enumerate(output.hidden_states):
             expected[f"hidden.{part}.{layer}"] = state.clone()
         for layer, state in enumerate(memory):
@@ -93,7 +93,7 @@ def write(name, architecture, changes):
     functional.dropout = lambda x, p=0.5, training=True, inplace=False: x * (1 - p) if training else x
     model.train()
     memory = model(tokens[:, :4]).mems
-    total = loss(scores(model(tokens[:, 4:], mems=memory)), answers)
+    total = loss(logits_of(model(tokens[:, 4:], mems=memory)), answers)
     total.backward()
     functional.dropout = real
     expected["loss"] = total.detach()
@@ -108,7 +108,7 @@ def write(name, architecture, changes):
 
 
 if __name__ == "__main__":
-    torch.Tensor.float = torch.Tensor.double  # it masks its scores in float32: keep them exact
+    torch.Tensor.float = torch.Tensor.double  # it masks attention scores in float32: compute in float64 instead
     assert transformers.__version__ == "4.35.2", transformers.__version__
     for name, (architecture, changes) in CASES.items():
         write(name, architecture, changes)

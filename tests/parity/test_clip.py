@@ -1,4 +1,4 @@
-"""What the grid does not ask of CLIP and ViT: old configs, both spellings of the keys, sizes, how training starts."""
+"""CLIP and ViT beyond the grid: old configs, both spellings of the keys, sizes, initialization."""
 
 import json
 from dataclasses import replace
@@ -12,13 +12,13 @@ from safetensors.torch import load_file, save_file
 
 from regard.checkpoint.files import CheckpointError
 from regard.checkpoint.load import load
-from regard.checkpoint.report import Fate
+from regard.checkpoint.report import LoadStatus
 from regard.checkpoint.save import save
 from regard.families.registry import FAMILIES, preset
 from regard.transformer import config
 from regard.transformer.config_json import from_json, to_json
-from regard.transformer.module_tree import count
-from regard.transformer.network import build, empty
+from regard.transformer.network import build, build_on_meta
+from regard.transformer.summary import count_parameters
 
 EXACT = 1e-9
 
@@ -37,33 +37,35 @@ def edit(folder, change):
     (folder / "config.json").write_text(json.dumps(values))
 
 
-def test_each_side_alone_gives_the_features_of_transformers(clip):
+def test_each_encoder_alone_gives_the_features_of_transformers(clip):
     model, network, _ = clip
-    given = batch(network)
+    inputs = batch(network)
     with torch.no_grad(), exactly("clip"):
-        theirs = model(input_ids=given.source, pixel_values=given.images, return_loss=True)
-        text = model.get_text_features(given.source).pooler_output
-        images = model.get_image_features(given.images).pooler_output
+        theirs = model(input_ids=inputs.source, pixel_values=inputs.images, return_loss=True)
+        text = model.get_text_features(inputs.source).pooler_output
+        images = model.get_image_features(inputs.images).pooler_output
     with torch.no_grad():
-        mine = network(given.source, given.images)
-        assert distance(network.text(given.source).logits, text) <= EXACT
-        assert distance(network.vision(given.images).logits, images) <= EXACT
-        assert distance(network.embed_text(given.source), theirs.text_embeds) <= EXACT
-        assert distance(network.embed_images(given.images), theirs.image_embeds) <= EXACT
-        assert distance(mine.by_image, theirs.logits_per_image) <= EXACT
-    answers = torch.arange(len(given.source))
-    loss = sum(torch.nn.functional.cross_entropy(x, answers) for x in (mine.by_text, mine.by_image)) / 2
+        output = network(inputs.source, inputs.images)
+        assert distance(network.text(inputs.source).logits, text) <= EXACT
+        assert distance(network.vision(inputs.images).logits, images) <= EXACT
+        assert distance(network.embed_text(inputs.source), theirs.text_embeds) <= EXACT
+        assert distance(network.embed_images(inputs.images), theirs.image_embeds) <= EXACT
+        assert distance(output.logits_per_image, theirs.logits_per_image) <= EXACT
+    labels = torch.arange(len(inputs.source))
+    loss = (
+        sum(torch.nn.functional.cross_entropy(x, labels) for x in (output.logits_per_text, output.logits_per_image)) / 2
+    )
     assert distance(loss, theirs.loss) <= EXACT
 
 
 @pytest.mark.parametrize("older", [None, {}, {"hidden_size": 24, "eos_token_id": 2}, {"vocab_size": 50}])
 @pytest.mark.parametrize("newer", [None, {"eos_token_id": 2}, {"eos_token_id": 7, "hidden_act": "gelu"}])
-def test_a_config_that_stands_twice_is_read_as_transformers_reads_it(older, newer):
+def test_a_duplicate_sub_config_is_read_as_transformers_reads_it(older, newer):
     values = {"text_config": newer, "text_config_dict": older, "vision_config": {"hidden_size": 48}}
-    design, _ = FAMILIES["clip"].read(values, "CLIPModel")
+    design, _ = FAMILIES["clip"].read_config(values, "CLIPModel")
     theirs = transformers.CLIPConfig(**json.loads(json.dumps(values))).text_config
-    end = theirs.eos_token_id
-    assert design.text.head.pooling == (config.HighestToken() if end == 2 else config.AtToken(token=end))
+    eos = theirs.eos_token_id
+    assert design.text.head.pooling == (config.HighestToken() if eos == 2 else config.AtToken(token=eos))
     assert design.text.model_dim == theirs.hidden_size
     assert design.text.embedding.tokens.vocabulary == theirs.vocab_size
     assert design.text.encoder.blocks[0].feedforward.activation.value == theirs.hidden_act
@@ -71,27 +73,27 @@ def test_a_config_that_stands_twice_is_read_as_transformers_reads_it(older, newe
 
 
 def test_a_config_of_2021_lists_the_keys_of_all_families():
-    """What the first files have on each side: none of it changes a number but what was always CLIP's."""
+    """The keys of the first files: those of other families do not affect the network."""
     old = dict.fromkeys(["architectures", "bad_words_ids", "finetuning_task", "prefix", "sep_token_id", "torch_dtype"])
     old |= dict(_name_or_path="", add_cross_attention=False, is_decoder=False, dropout=0.0, max_length=20, num_beams=1)
     old |= dict(pruned_heads={}, tie_encoder_decoder=False, tie_word_embeddings=True, top_k=50, eos_token_id=2)
     old |= dict(bos_token_id=0, pad_token_id=1, initializer_range=0.02, gradient_checkpointing=False)
     text, vision = old | dict(model_type="clip_text_model"), old | dict(model_type="clip_vision_model")
     values = dict(text_config=text, vision_config=vision, text_config_dict=None, initializer_factor=1.0)
-    design, _ = FAMILIES["clip"].read(values, "CLIPModel")
+    design, _ = FAMILIES["clip"].read_config(values, "CLIPModel")
     assert design.text.head.pooling == config.HighestToken()
     assert design.vision == preset("clip-vit-base-patch32").vision
 
 
 @pytest.mark.parametrize("where", ["text_config", "vision_config", "text_config_dict", "vision_config_dict"])
-def test_an_unknown_key_in_the_config_of_a_side_is_an_error(clip, where):
+def test_an_unknown_key_in_a_sub_config_is_an_error(clip, where):
     _, _, folder = clip
     edit(folder, lambda values: values.setdefault(where, {}).update(hiden_size=24))
     with pytest.raises(CheckpointError, match=r"hiden_size.*Did you mean 'hidden_size'"):
         load(folder)
 
 
-def test_a_side_that_is_no_object_is_an_error(clip):
+def test_a_sub_config_that_is_no_object_is_an_error(clip):
     _, _, folder = clip
     edit(folder, lambda values: values.update(text_config=[1]))
     with pytest.raises(CheckpointError, match="text_config must be dict"):
@@ -99,8 +101,8 @@ def test_a_side_that_is_no_object_is_an_error(clip):
 
 
 @pytest.mark.parametrize("family", ["clip_text_model", "clip_vision_model"])
-def test_both_spellings_of_a_side_alone(family, tmp_path):
-    """Before release 5 the bare classes were stored under the prefix that the projecting ones still have."""
+def test_both_spellings_of_an_encoder_alone(family, tmp_path):
+    """Before release 5 the classes without projection had the prefix that those with projection still have."""
     bare = next(iter(FAMILIES[family].architectures))
     case = Case(family, bare, {"clip_text_model": CLIP_TEXT, "clip_vision_model": CLIP_VISION}[family])
     network, _ = ours(case, oracle(case), tmp_path)
@@ -111,12 +113,12 @@ def test_both_spellings_of_a_side_alone(family, tmp_path):
     old = {prefix + name: value for name, value in tensors.items()}
     save_file({**old, f"{prefix}embeddings.position_ids": torch.arange(3)[None]}, path, {"format": "pt"})
     again, report = load(tmp_path)
-    assert not report.new
-    for one, other in zip(network.parameters(), again.parameters(), strict=True):
-        assert torch.equal(one, other)
+    assert not report.newly_initialized
+    for expected, loaded in zip(network.parameters(), again.parameters(), strict=True):
+        assert torch.equal(expected, loaded)
 
 
-def test_a_side_of_a_pair_can_be_saved_alone(clip, tmp_path):
+def test_an_encoder_of_a_dual_encoder_can_be_saved_alone(clip, tmp_path):
     model, network, _ = clip
     folder = tmp_path / "text"
     assert save(network.text, folder) == "clip_text_model"
@@ -124,33 +126,37 @@ def test_a_side_of_a_pair_can_be_saved_alone(clip, tmp_path):
         alone = transformers.CLIPTextModelWithProjection.from_pretrained(
             folder, dtype=torch.float64, attn_implementation="eager"
         ).eval()
-        given = batch(network)
+        inputs = batch(network)
         with torch.no_grad():
-            theirs = model.get_text_features(given.source).pooler_output
-            assert distance(alone(given.source).text_embeds, theirs) <= 1e-12
+            theirs = model.get_text_features(inputs.source).pooler_output
+            assert distance(alone(inputs.source).text_embeds, theirs) <= 1e-12
 
 
-def test_a_classifier_is_put_on_a_pair(clip):
-    """The other side and the projections are told as parts of the pair; the classifier starts untrained."""
+def test_a_classification_head_on_a_dual_encoder(clip):
+    """The text encoder and the projections are ignored as parts of CLIPModel; the classifier is newly initialized."""
     _, _, folder = clip
     network, report = load(folder, architecture="CLIPForImageClassification")
-    assert sorted(report.new) == ["head.output.bias", "head.output.weight"]
-    assert all("CLIPModel" in line.why for line in report.having(Fate.IGNORED))
+    assert sorted(report.newly_initialized) == ["head.output.bias", "head.output.weight"]
+    assert all("CLIPModel" in line.reason for line in report.with_status(LoadStatus.IGNORED))
     assert network.head.output.weight.shape == (LABELS, CLIP_VISION["hidden_size"])
 
 
-def test_a_pair_with_too_many_layers_is_refused(clip):
+def test_a_dual_encoder_with_too_many_layers_is_refused(clip):
     _, _, folder = clip
     edit(folder, lambda values: values["text_config"].update(num_hidden_layers=2))
-    with pytest.raises(CheckpointError, match=r"text_model.encoder.layers.2.*not a part"):
+    with pytest.raises(CheckpointError, match=r"text_model.encoder.layers.2.*not used by"):
         load(folder)
 
 
-def test_hidden_patches_can_be_learnt_from_a_file_without_a_vector_for_them(tmp_path):
+def test_masked_image_modelling_from_a_file_without_a_mask_vector(tmp_path):
     case = Case("vit", "ViTForImageClassification", VIT)
     ours(case, oracle(case), tmp_path)
     _, report = load(tmp_path, architecture="ViTForMaskedImageModeling")
-    assert sorted(report.new) == ["embedding.tokens.mask_vector", "head.output.bias", "head.output.weight"]
+    assert sorted(report.newly_initialized) == [
+        "embedding.tokens.mask_vector",
+        "head.output.bias",
+        "head.output.weight",
+    ]
 
 
 PUBLISHED = {
@@ -167,14 +173,14 @@ PUBLISHED = {
 def test_presets_are_as_large_as_in_transformers(name):
     family = next(family for family in FAMILIES.values() if name in family.presets)
     values = dict(family.presets[name])
-    kind = getattr(transformers, values.pop("architectures")[0])
+    model_class = getattr(transformers, values.pop("architectures")[0])
     with torch.device("meta"):
-        model = kind(kind.config_class(**values))
+        model = model_class(model_class.config_class(**values))
     theirs = sum(value.numel() for value in model.parameters())
-    assert count(preset(name)) == theirs == PUBLISHED[name]
+    assert count_parameters(preset(name)) == theirs == PUBLISHED[name]
 
 
-def test_training_starts_as_in_transformers():
+def test_initialization_is_that_of_transformers():
     wide = {"hidden_size": 256, "intermediate_size": 512, "num_attention_heads": 4, "num_hidden_layers": 3}
     values = {
         "text_config": {**wide, "vocab_size": 400, "initializer_factor": 0.7},
@@ -183,18 +189,18 @@ def test_training_starts_as_in_transformers():
         "logit_scale_init_value": 1.5,
     }
     model = transformers.CLIPModel(transformers.CLIPConfig(**json.loads(json.dumps(values))))
-    design, _ = FAMILIES["clip"].read(values, "CLIPModel")
+    design, _ = FAMILIES["clip"].read_config(values, "CLIPModel")
     network = build(design, seed=3)
     assert network.scale.item() == 1.5
     theirs = dict(model.named_parameters())
-    for place in pairs(Case("clip", "CLIPModel"), model, network):
-        one, other = theirs[place.theirs], network.get_parameter(place.ours[0])
-        if one.ndim == 0 or place.theirs == "text_projection.weight":
-            continue  # the texts' projection follows the factor of its side here
-        assert one.std().item() == pytest.approx(other.std().item(), rel=0.15, abs=1e-9), place.theirs
+    for mapping in pairs(Case("clip", "CLIPModel"), model, network):
+        expected, actual = theirs[mapping.theirs], network.get_parameter(mapping.ours[0])
+        if expected.ndim == 0 or mapping.theirs == "text_projection.weight":
+            continue  # the text projection follows the factor of the text encoder here
+        assert expected.std().item() == pytest.approx(actual.std().item(), rel=0.15, abs=1e-9), mapping.theirs
 
 
-def test_configs_of_pairs_survive_json():
+def test_configs_of_dual_encoders_survive_json():
     design = preset("clip-vit-base-patch32")
     assert from_json(json.loads(json.dumps(to_json(design)))) == design
-    assert empty(replace(design, scale=0.0)).config.scale == 0
+    assert build_on_meta(replace(design, scale=0.0)).config.scale == 0

@@ -1,4 +1,4 @@
-"""XLNet's own: guessing in any order, memory, and the search for answers, against transformers."""
+"""XLNet against transformers: permutation language modelling, memory, and span search."""
 
 import pytest
 import torch
@@ -7,7 +7,7 @@ from parity.oracle import Case, batch, distance, exactly, oracle, ours
 from parity.test_parity import EXACT
 
 from regard.checkpoint.save import save
-from regard.transformer.batch_layout import Rows
+from regard.transformer.batch_layout import BatchLayout
 from regard.transformer.mask import Explicit, Padding
 
 
@@ -18,61 +18,61 @@ def pair(tmp_path_factory):
     return model, ours(case, model, tmp_path_factory.mktemp("xlnet"))[0]
 
 
-def random_order(rows, length, seed=3):
-    """Who sees whom when each row's tokens are guessed in a random order: those that come earlier in it."""
+def random_order(batch_size, length, seed=3):
+    """Return the attention mask of a random order of prediction: a token attends to those earlier in the order."""
     generator = torch.Generator().manual_seed(seed)
-    place = torch.stack([torch.randperm(length, generator=generator) for _ in range(rows)])
-    return place[:, None, :] < place[:, :, None]
+    rank = torch.stack([torch.randperm(length, generator=generator) for _ in range(batch_size)])
+    return rank[:, None, :] < rank[:, :, None]
 
 
 @pytest.mark.parametrize("with_segments", [True, False])
-def test_guessing_in_a_random_order(pair, with_segments):
+def test_predicting_in_a_random_order(pair, with_segments):
     model, network = pair
-    given = batch(network)
-    count, length = given.source.shape
-    seen = random_order(count, length)
-    segments = given.segments if with_segments else None
+    inputs = batch(network)
+    count, length = inputs.source.shape
+    visible = random_order(count, length)
+    segments = inputs.segments if with_segments else None
     with torch.no_grad(), exactly("xlnet"):
         theirs = model(
-            given.source,
-            perm_mask=(~seen).double(),
+            inputs.source,
+            perm_mask=(~visible).double(),
             target_mapping=torch.eye(length, dtype=torch.float64).expand(count, -1, -1),
             token_type_ids=segments,
             use_mems=False,
         ).logits
-        content = model(given.source, perm_mask=(~seen).double(), token_type_ids=segments, use_mems=False).logits
+        content = model(inputs.source, perm_mask=(~visible).double(), token_type_ids=segments, use_mems=False).logits
     with torch.no_grad():
-        guessed = network(given.source, Explicit(seen), segments=segments, guess=True).logits
-        read = network(given.source, Explicit(seen), segments=segments).logits
-    # The first token of the order sees nothing: here it attends to nothing, in transformers evenly to all, its own
-    # token included.
-    informed = seen.any(dim=2)
+        predicted = network(inputs.source, Explicit(visible), segments=segments, query_stream=True).logits
+        content_logits = network(inputs.source, Explicit(visible), segments=segments).logits
+    # The first token of the order has no keys: here it attends to nothing, in transformers evenly to all tokens,
+    # itself included.
+    informed = visible.any(dim=2)
     assert informed.sum() == count * (length - 1)
-    assert distance(theirs[informed], guessed[informed]) <= EXACT
-    assert distance(content, read) <= EXACT
+    assert distance(theirs[informed], predicted[informed]) <= EXACT
+    assert distance(content, content_logits) <= EXACT
 
 
-def test_a_guess_does_not_know_its_token(pair):
+def test_a_prediction_does_not_depend_on_its_token(pair):
     _, network = pair
     tokens = batch(network).source
-    seen = Explicit(random_order(*tokens.shape))
+    visible = Explicit(random_order(*tokens.shape))
     other = tokens.clone()
     other[0, 2] = (tokens[0, 2] + 1) % 40 + 3
     with torch.no_grad():
-        one, two = (network(t, seen, guess=True).logits[0, 2] for t in (tokens, other))
+        one, two = (network(t, visible, query_stream=True).logits[0, 2] for t in (tokens, other))
     assert torch.equal(one, two)
 
 
-def test_padded_guesses_are_those_of_the_row_alone(pair):
+def test_padded_predictions_are_those_of_the_sequence_alone(pair):
     _, network = pair
     tokens = batch(network).source
-    seen = random_order(*tokens.shape)
+    visible = random_order(*tokens.shape)
     real = torch.ones_like(tokens, dtype=torch.bool)
     real[1, :3] = False
     with torch.no_grad():
-        both = network(tokens, Padding(real) & Explicit(seen), guess=True).logits[1, 3:]
-        alone = network(tokens[1:2, 3:], Explicit(seen[1:2, 3:, 3:]), guess=True).logits[0]
-    assert distance(both, alone) <= EXACT
+        batched = network(tokens, Padding(real) & Explicit(visible), query_stream=True).logits[1, 3:]
+        alone = network(tokens[1:2, 3:], Explicit(visible[1:2, 3:, 3:]), query_stream=True).logits[0]
+    assert distance(batched, alone) <= EXACT
 
 
 def test_memory_over_three_segments(pair):
@@ -84,28 +84,28 @@ def test_memory_over_three_segments(pair):
             output = model(part, mems=mems, use_mems=True)
         mems = output.mems
         with torch.no_grad():
-            mine = network(part, memory=memory)
-        assert distance(output.logits, mine.logits) <= EXACT
-        for theirs, remembered in zip(mems, memory.own, strict=True):
-            assert distance(theirs.transpose(0, 1), torch.stack(remembered.rows)) <= EXACT
+            our_output = network(part, memory=memory)
+        assert distance(output.logits, our_output.logits) <= EXACT
+        for theirs, layer in zip(mems, memory.layers, strict=True):
+            assert distance(theirs.transpose(0, 1), torch.stack(layer.hidden)) <= EXACT
     assert memory.lengths == (6, 6)
 
 
 def test_gradients_of_both_streams_and_of_keys_through_memory(pair):
     model, network = pair
     tokens = torch.randint(3, 47, (2, 10), generator=torch.Generator().manual_seed(6))
-    seen = random_order(2, 5)
+    visible = random_order(2, 5)
     with exactly("xlnet"):
         mems = model(tokens[:, :5], use_mems=True).mems
         mapping = torch.eye(5, dtype=torch.float64).expand(2, -1, -1)
-        output = model(tokens[:, 5:], mems=mems, perm_mask=(~seen).double(), target_mapping=mapping, use_mems=True)
+        output = model(tokens[:, 5:], mems=mems, perm_mask=(~visible).double(), target_mapping=mapping, use_mems=True)
         output.logits.square().mean().backward()
     memory = network.new_memory()
     network(tokens[:, :5], memory=memory)
-    # What is remembered is always seen: the order speaks of the new tokens alone.
+    # The memory is always visible: the order applies to the new tokens only.
     order = torch.ones(2, 10, 10, dtype=torch.bool)
-    order[:, 5:, 5:] = seen
-    network(tokens[:, 5:], Explicit(order), memory, guess=True).logits.square().mean().backward()
+    order[:, 5:, 5:] = visible
+    network(tokens[:, 5:], Explicit(order), memory, query_stream=True).logits.square().mean().backward()
     layer, block = model.transformer.layer[0].rel_attn, network.encoder.blocks[0].attention
     assert distance(layer.k.grad.flatten(1).t(), block.project.key.weight.grad) <= EXACT
     assert distance(layer.r.grad.flatten(1).t(), block.relative.project.weight.grad) <= EXACT
@@ -113,27 +113,27 @@ def test_gradients_of_both_streams_and_of_keys_through_memory(pair):
     model.zero_grad(), network.zero_grad()
 
 
-def test_search_for_answers(tmp_path):
+def test_span_search(tmp_path):
     case = Case("xlnet", "XLNetForQuestionAnswering", SIZES["xlnet"])
     model = oracle(case)
     network, report = ours(case, model, tmp_path)
-    given = batch(network)
+    inputs = batch(network)
     with torch.no_grad(), exactly("xlnet"):
-        theirs = model(given.source, token_type_ids=given.segments, use_mems=False)
+        theirs = model(inputs.source, token_type_ids=inputs.segments, use_mems=False)
     with torch.no_grad():
-        output = network(given.source, segments=given.segments)
-        found = network.head.search(output.hidden.flatten(0, 1), Rows.of((given.source.shape[1],) * 3))
-    assert distance(theirs.cls_logits[:, None], output.sentence) <= EXACT
-    for row, spans in enumerate(found):
+        output = network(inputs.source, segments=inputs.segments)
+        results = network.head.search(output.hidden.flatten(0, 1), BatchLayout.of((inputs.source.shape[1],) * 3))
+    assert distance(theirs.cls_logits[:, None], output.sequence_logits) <= EXACT
+    for row, spans in enumerate(results):
         expected = []
-        for i, (start_chance, start) in enumerate(
+        for i, (start_probability, start) in enumerate(
             zip(theirs.start_top_log_probs[row], theirs.start_top_index[row], strict=True)
         ):
             # transformers calls them log-probabilities; they are probabilities, ends × starts.
             ends = zip(
                 theirs.end_top_log_probs[row].view(3, 2)[:, i], theirs.end_top_index[row].view(3, 2)[:, i], strict=True
             )
-            expected += [((start_chance * p).item(), start.item(), end.item()) for p, end in ends]
+            expected += [((start_probability * p).item(), start.item(), end.item()) for p, end in ends]
         expected.sort(reverse=True)
         assert [span[1:] for span in spans] == [span[1:] for span in expected]
         assert all(abs(a[0] - b[0]) < EXACT for a, b in zip(spans, expected, strict=True))

@@ -1,4 +1,4 @@
-"""Small checkpoints to load, damage and compare: every size its own, every parameter random."""
+"""Small checkpoints to load, corrupt and compare: different sizes on every axis, all parameters random."""
 
 import copy
 import functools
@@ -16,7 +16,7 @@ from regard.checkpoint.files import CheckpointError
 from regard.checkpoint.load import load
 from regard.checkpoint.report import Origin
 from regard.checkpoint.save import save
-from regard.families.family import Theirs
+from regard.families.family import PublishedConfig
 from regard.transformer.config import LanguageModel
 from regard.transformer.network import build
 
@@ -31,11 +31,11 @@ SMALL = dict(
     **dict.fromkeys(["max_position_embeddings", "n_positions"], 19),
     **dict(relative_attention_num_buckets=6, relative_attention_max_distance=5),
 )
-"""The sizes of all families, under all their names: small, and different where they mean different things."""
+"""Sizes for all families, under all their key names: small, and different for different things."""
 
 
 def small(family):
-    """A small config of a family."""
+    """Return a small config of a family."""
     sizes = {key: size for key, size in SMALL.items() if key in family.keys}
     return sizes | ({} if family.keys["pad_token_id"] is None else {"pad_token_id": 1})
 
@@ -44,7 +44,7 @@ LAYERS = [key for key in SMALL if "layer" in key]
 
 
 def one_block(architecture):
-    """The keys that make the stacks of a class as short as can be."""
+    """Return the keys that reduce the stacks of a class to one block."""
     return {key: 1 for key in LAYERS if key in family_of(architecture).keys}
 
 
@@ -52,8 +52,9 @@ ARCHITECTURES = [name for family in FAMILIES.values() for name in family.archite
 
 
 def with_words(family):
-    """The first class of a family that scores words."""
-    heads = {name: kind.head(Theirs(small(family), family)) for name, kind in family.architectures.items()}
+    """Return the first class of a family with a language-model head."""
+    theirs = PublishedConfig(small(family), family)
+    heads = {name: architecture.head(theirs) for name, architecture in family.architectures.items()}
     return next(name for name, head in heads.items() if isinstance(head, LanguageModel))
 
 
@@ -62,7 +63,7 @@ def family_of(architecture):
 
 
 def random_network(design, seed=0, dtype=torch.float32):
-    """A network of which no two parameters are alike, norms and biases included."""
+    """Build a network with random parameters, including norms and biases."""
     network = build(design, dtype=dtype).eval()
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
@@ -72,18 +73,18 @@ def random_network(design, seed=0, dtype=torch.float32):
 
 
 def network_of(architecture, seed=0, dtype=torch.float32, **keys):
-    """The network that `write_folder` writes."""
+    """Return the network that `write_folder` writes."""
     return copy.deepcopy(_network(architecture, seed, dtype, tuple(keys.items())))
 
 
 @functools.cache
 def _network(architecture, seed, dtype, keys):
     family = family_of(architecture)
-    return random_network(family.read({**small(family), **dict(keys)}, architecture)[0], seed, dtype)
+    return random_network(family.read_config({**small(family), **dict(keys)}, architecture)[0], seed, dtype)
 
 
 def write_folder(folder: Path, architecture="BertForMaskedLM", seed=0, dtype=torch.float32, **keys) -> Path:
-    """A checkpoint of this class in its family's layout; `keys` change its config."""
+    """Write a checkpoint of this class in its family's layout; `keys` change its config."""
     folder.mkdir(parents=True, exist_ok=True)
     for name, content in _files(architecture, seed, dtype, tuple(keys.items())).items():
         (folder / name).write_bytes(content)
@@ -116,7 +117,7 @@ def weights(folder):
 
 
 def write_weights(folder, tensors):
-    # A new file, never the old one written over: whoever has loaded the old one still reads it.
+    # A new file instead of overwriting: a loaded network may still map the old one.
     (folder / "model.safetensors").unlink(missing_ok=True)
     save_file({name: tensor.clone().contiguous() for name, tensor in tensors.items()}, folder / "model.safetensors")
 
@@ -127,45 +128,45 @@ def write_bytes(path, content):
 
 
 def write_raw(folder, header, data):
-    """A safetensors file with this header, right or wrong."""
+    """Write a safetensors file with this header, valid or not."""
     text = json.dumps(header).encode()
     write_bytes(folder / "model.safetensors", struct.pack("<Q", len(text)) + text + data)
 
 
 def write_pickle(folder, value, **options):
-    """An old `pytorch_model.bin` instead of the safetensors file."""
+    """Write an old `pytorch_model.bin` instead of the safetensors file."""
     (folder / "model.safetensors").unlink(missing_ok=True)
     torch.save(value, folder / "pytorch_model.bin", **options)
 
 
 def refusal(folder, **options):
-    """What the error says that loading this folder gives, with FOLDER for the folder's own path."""
+    """Return the message of the error on loading this folder, with FOLDER in place of its path."""
     with pytest.raises(CheckpointError) as caught:
         load(folder, **options)
     return str(caught.value).replace(str(folder), "FOLDER")
 
 
 def says(message, *parts):
-    """Whether a message has all these parts."""
+    """Assert that a message contains all these parts."""
     missing = [str(part) for part in parts if str(part) not in message]
     assert not missing, f"the message lacks {missing}: {message}"
     return True
 
 
-def same(one, other):
-    """Whether two networks are the same: config, names, types and every bit."""
-    mine, theirs = dict(one.named_parameters()), dict(other.named_parameters())
+def same(left, right):
+    """Whether two networks are the same: config, names, dtypes and every bit."""
+    left_parameters, right_parameters = dict(left.named_parameters()), dict(right.named_parameters())
     return (
-        one.config == other.config
-        and mine.keys() == theirs.keys()
-        and all(equal_bits(mine[name], theirs[name]) for name in mine)
+        left.config == right.config
+        and left_parameters.keys() == right_parameters.keys()
+        and all(equal_bits(left_parameters[name], right_parameters[name]) for name in left_parameters)
     )
 
 
-def equal_bits(one, other):
-    return one.dtype == other.dtype and one.shape == other.shape and torch.equal(bits(one), bits(other))
+def equal_bits(left, right):
+    return left.dtype == right.dtype and left.shape == right.shape and torch.equal(bits(left), bits(right))
 
 
 def bits(tensor):
-    kind = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[tensor.element_size()]
-    return tensor.detach().contiguous().view(kind)
+    integer = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[tensor.element_size()]
+    return tensor.detach().contiguous().view(integer)

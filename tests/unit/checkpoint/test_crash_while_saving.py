@@ -1,4 +1,4 @@
-"""Whatever fails while a network is saved: what was there before is still whole, and nothing half is left behind."""
+"""A failure while saving leaves the previous files complete and no partial files behind."""
 
 import os
 from pathlib import Path
@@ -7,7 +7,7 @@ import pytest
 from unit.checkpoint.folders import network_of, same, weights, write_folder
 
 from regard.checkpoint import files
-from regard.checkpoint.files import replacing, write_json, write_tensors
+from regard.checkpoint.files import atomic_write, write_json, write_tensors
 from regard.checkpoint.load import load
 from regard.checkpoint.save import save
 
@@ -17,7 +17,7 @@ NEW = network_of("BertForMaskedLM", seed=1, **ONE_BLOCK)
 
 
 class Failure(Exception):
-    """Something that nobody foresaw."""
+    """An unexpected failure."""
 
 
 def half_written(tensors, path, metadata=None):
@@ -30,7 +30,7 @@ def fail(*_, **__):
 
 
 def fail_at(call, real):
-    """A function that works like `real` until this call."""
+    """Return a function that works like `real` until this call."""
     calls = []
 
     def failing(*args, **kwargs):
@@ -65,7 +65,7 @@ def test_a_writer_that_stops_halfway(folder, monkeypatch):
 
 
 @pytest.mark.parametrize("function", ["replace", "fsync"])
-def test_a_system_that_refuses(folder, monkeypatch, function):
+def test_a_failing_system_call(folder, monkeypatch, function):
     before = content(folder)
     monkeypatch.setattr(os, function, fail)
     with pytest.raises(Failure):
@@ -74,7 +74,7 @@ def test_a_system_that_refuses(folder, monkeypatch, function):
     assert_untouched(folder, before)
 
 
-def test_a_person_who_loses_patience(folder, monkeypatch):
+def test_an_interrupt(folder, monkeypatch):
     before = content(folder)
 
     def interrupted(tensors, path, metadata=None):
@@ -87,8 +87,8 @@ def test_a_person_who_loses_patience(folder, monkeypatch):
     assert_untouched(folder, before)
 
 
-def test_a_config_that_cannot_be_written_leaves_the_old_one_whole(folder, monkeypatch):
-    """Weights and config are two files: the weights may be new by then, the config is the old one."""
+def test_a_config_that_cannot_be_written_leaves_the_old_one(folder, monkeypatch):
+    """Weights and config are two files: the weights may already be new, the config is the old one."""
     before = content(folder)
     monkeypatch.setattr(Path, "write_text", fail)
     with pytest.raises(Failure):
@@ -103,40 +103,40 @@ def test_shards_over_one_file_that_fail_in_between(folder, monkeypatch):
     new = dict(weights(write_folder(folder / "other", seed=1, **ONE_BLOCK)))
     monkeypatch.setattr(files, "save_file", fail_at(3, files.save_file))
     with pytest.raises(Failure):
-        write_tensors(folder, new, shard_bytes=4000)
+        write_tensors(folder, new, max_shard_bytes=4000)
     assert not list(folder.glob(".*"))
     assert same(load(folder)[0], OLD)
 
 
 def test_shards_over_shards_that_fail_in_between(folder, monkeypatch):
     new = dict(weights(write_folder(folder / "other", seed=1, **ONE_BLOCK)))
-    write_tensors(folder, weights(folder), shard_bytes=4000)
+    write_tensors(folder, weights(folder), max_shard_bytes=4000)
     monkeypatch.setattr(files, "save_file", fail_at(3, files.save_file))
     with pytest.raises(Failure):
-        write_tensors(folder, new, shard_bytes=4000)
+        write_tensors(folder, new, max_shard_bytes=4000)
     monkeypatch.undo()
     assert not list(folder.glob(".*"))
     assert same(load(folder)[0], OLD)
 
 
-def test_a_file_takes_its_name_only_when_it_is_whole(tmp_path):
+def test_a_file_takes_its_name_only_when_it_is_complete(tmp_path):
     path = tmp_path / "file"
     path.write_text("old")
-    with replacing(path) as temporary:
+    with atomic_write(path) as temporary:
         temporary.write_text("new")
         assert path.read_text() == "old"
-        assert temporary.parent == path.parent  # a rename is at once only within one file system
+        assert temporary.parent == path.parent  # a rename is atomic only within one file system
     assert path.read_text() == "new"
     assert [other.name for other in tmp_path.iterdir()] == ["file"]
 
 
-def test_what_fails_before_it_is_written_leaves_nothing(tmp_path):
-    with pytest.raises(Failure), replacing(tmp_path / "file"):
+def test_a_failure_before_writing_leaves_nothing(tmp_path):
+    with pytest.raises(Failure), atomic_write(tmp_path / "file"):
         raise Failure
     assert not list(tmp_path.iterdir())
 
 
-def test_what_json_cannot_say_leaves_the_old_file(tmp_path):
+def test_a_value_that_json_cannot_encode_leaves_the_old_file(tmp_path):
     write_json(tmp_path / "a.json", {"a": 1})
     with pytest.raises(TypeError):
         write_json(tmp_path / "a.json", {"a": object()})

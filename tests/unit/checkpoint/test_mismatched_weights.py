@@ -1,15 +1,15 @@
-"""Tensors that are too many, too few or of another shape than the config says: refused, each by its name."""
+"""Extra tensors, missing tensors and tensors of another shape are rejected, each with its name."""
 
 import pytest
 import torch
 from unit.checkpoint.folders import refusal, says, weights, write_folder, write_weights
 
 QUERY = "bert.encoder.layer.0.attention.self.query.weight"
-WHAT_TO_DO = "Check that config.json and the weights belong together"
+WHAT_TO_DO = "Check that config.json and the weights belong to the same model"
 
 
 def changed(folder, **tensors):
-    """The refusal of a folder after tensors were added, replaced, or (None) removed; `__` stands for a dot."""
+    """Return the error message after adding, replacing or (None) removing tensors; `__` stands for a dot."""
     all_tensors = {**weights(folder), **{name.replace("__", "."): tensor for name, tensor in tensors.items()}}
     write_weights(folder, {name: tensor for name, tensor in all_tensors.items() if tensor is not None})
     return refusal(folder)
@@ -22,12 +22,12 @@ def folder(tmp_path):
 
 def test_a_missing_tensor(folder):
     message = changed(folder, **{QUERY: None})
-    assert says(message, "FOLDER: ", "encoder.blocks.0.attention.project.query.weight", "lacks", WHAT_TO_DO)
+    assert says(message, "FOLDER: ", "encoder.blocks.0.attention.project.query.weight", "missing", WHAT_TO_DO)
 
 
 def test_an_extra_tensor(folder):
     message = changed(folder, bert__encoder__layer__7__adapter__weight=torch.ones(2, 3))
-    assert says(message, "FOLDER: ", "bert.encoder.layer.7.adapter.weight", "not a part of this network", WHAT_TO_DO)
+    assert says(message, "FOLDER: ", "bert.encoder.layer.7.adapter.weight", "not used by this network", WHAT_TO_DO)
 
 
 def test_a_block_too_many(folder):
@@ -39,8 +39,8 @@ def test_a_block_too_many(folder):
 @pytest.mark.parametrize("shape", [(24, 23), (25, 24), (24,), (24, 24, 1), (), (0, 24), (1, 24)])
 def test_a_wrong_shape(folder, shape):
     message = changed(folder, **{QUERY: torch.ones(shape)})
-    found = "×".join(map(str, shape)) or "a single number"
-    assert says(message, "FOLDER: ", QUERY, found, "24×24", WHAT_TO_DO)
+    actual = "×".join(map(str, shape)) or "scalar"
+    assert says(message, "FOLDER: ", QUERY, actual, "24×24", WHAT_TO_DO)
 
 
 def test_a_transposed_matrix(tmp_path):
@@ -51,12 +51,12 @@ def test_a_transposed_matrix(tmp_path):
 
 
 @pytest.mark.parametrize("dtype", [torch.int8, torch.uint8, torch.int32, torch.int64, torch.bool])
-def test_weights_that_are_whole_numbers(folder, dtype):
+def test_integer_weights(folder, dtype):
     message = changed(folder, **{QUERY: torch.ones(24, 24, dtype=dtype)})
-    assert says(message, "FOLDER: ", QUERY, "not floating-point", WHAT_TO_DO)
+    assert says(message, "FOLDER: ", QUERY, "not a floating-point tensor", WHAT_TO_DO)
 
 
-def test_all_that_is_wrong_is_told_at_once(folder):
+def test_all_errors_are_reported_at_once(folder):
     message = changed(
         folder, **{QUERY: torch.ones(3), "cls.predictions.transform.dense.bias": None, "mine": torch.ones(3)}
     )
@@ -73,12 +73,12 @@ def test_all_that_is_wrong_is_told_at_once(folder):
         ("T5ForSequenceClassification", "classification_head.dense.bias", "head.transform.dense.bias"),
     ],
 )
-def test_half_a_head_is_no_head(tmp_path, architecture, lost, ours):
+def test_an_incomplete_head_is_an_error(tmp_path, architecture, lost, ours):
     folder = write_folder(tmp_path, architecture)
-    assert says(changed(folder, **{lost: None}), "FOLDER: ", ours, "lacks", WHAT_TO_DO)
+    assert says(changed(folder, **{lost: None}), "FOLDER: ", ours, "missing", WHAT_TO_DO)
 
 
-def test_a_tensor_named_almost_like_a_head_is_not_passed_over(tmp_path):
+def test_a_tensor_named_almost_like_a_head_is_not_ignored(tmp_path):
     folder = write_folder(tmp_path, "BertForSequenceClassification")
     message = changed(folder, classifier_old__weight=torch.ones(2, 24))
     assert says(message, "FOLDER: ", "classifier_old.weight", WHAT_TO_DO)
@@ -89,17 +89,17 @@ def test_one_norm_under_its_old_and_its_new_name(folder):
     assert says(message, "FOLDER: ", "bert.embeddings.LayerNorm.gamma", "bert.embeddings.LayerNorm.weight")
 
 
-def test_a_repeated_token_table_that_differs(tmp_path):
+def test_a_repeated_token_embedding_that_differs(tmp_path):
     folder = write_folder(tmp_path, "T5ForConditionalGeneration")
     message = changed(folder, encoder__embed_tokens__weight=torch.ones(47, 24))
-    assert says(message, "FOLDER: ", "encoder.embed_tokens.weight", "should repeat shared.weight", WHAT_TO_DO)
+    assert says(message, "FOLDER: ", "encoder.embed_tokens.weight", "should equal shared.weight", WHAT_TO_DO)
 
 
 def test_a_repeated_bias_that_differs(folder):
     message = changed(folder, cls__predictions__decoder__bias=torch.ones(47))
-    assert says(message, "FOLDER: ", "cls.predictions.decoder.bias", "should repeat cls.predictions.bias", WHAT_TO_DO)
+    assert says(message, "FOLDER: ", "cls.predictions.decoder.bias", "should equal cls.predictions.bias", WHAT_TO_DO)
 
 
 def test_no_tensors_of_this_family_at_all(folder):
     write_weights(folder, {f"tensor.{i}": torch.ones(2) for i in range(5)})
-    assert says(refusal(folder), "FOLDER: ", "embedding.tokens.weight", "lacks", WHAT_TO_DO)
+    assert says(refusal(folder), "FOLDER: ", "embedding.tokens.weight", "missing", WHAT_TO_DO)

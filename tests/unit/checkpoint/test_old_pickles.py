@@ -1,4 +1,4 @@
-"""`pytorch_model.bin`: read where it is nothing but tensors, refused where it is more, and never executed."""
+"""`pytorch_model.bin`: loaded if it contains only tensors, rejected otherwise, and never executed."""
 
 import os
 import pickle
@@ -24,7 +24,7 @@ def folder(tmp_path):
     return write_folder(tmp_path / "model", **ONE_BLOCK)
 
 
-def written(folder, change, zipped=True):
+def write_as_pickle(folder, change, zipped=True):
     """Write the weights of a folder as a pickle, after `change`."""
     write_pickle(folder, change(weights(folder)), _use_new_zipfile_serialization=zipped)
     return folder
@@ -37,10 +37,10 @@ def written(folder, change, zipped=True):
     ids=["dict", "ordered", "parameters"],
 )
 def test_tensors_are_read(folder, form, zipped):
-    network, report = load(written(folder, form, zipped))
+    network, report = load(write_as_pickle(folder, form, zipped))
     assert same(network, network_of("BertForMaskedLM", **ONE_BLOCK))
     assert all(value.is_leaf and value.requires_grad for value in network.parameters())
-    assert not report.new
+    assert not report.newly_initialized
 
 
 @FORMATS
@@ -68,7 +68,7 @@ def test_views_of_one_storage_are_read_and_saved(folder, tmp_path, zipped):
         parts = flat.tensor_split(ends)
         return {name: part.view(value.shape) for (name, value), part in zip(tensors.items(), parts, strict=True)}
 
-    network, report = load(written(folder, views, zipped))
+    network, report = load(write_as_pickle(folder, views, zipped))
     assert same(network, network_of("BertForMaskedLM", **ONE_BLOCK))
     save(network, tmp_path / "again", origin=report.origin)
     assert same(load(tmp_path / "again")[0], network)
@@ -77,10 +77,10 @@ def test_views_of_one_storage_are_read_and_saved(folder, tmp_path, zipped):
 def test_one_tensor_under_two_names_becomes_two_parameters(tmp_path):
     folder = write_folder(tmp_path / "model", "LlamaForCausalLM")
     norm = "model.layers.{}.input_layernorm.weight".format
-    network, report = load(written(folder, lambda tensors: {**tensors, norm(1): tensors[norm(0)]}))
-    one, other = (block.attention_residual.norm.weight for block in network.decoder.blocks)
-    assert torch.equal(one, other)
-    assert one.data_ptr() != other.data_ptr()
+    network, report = load(write_as_pickle(folder, lambda tensors: {**tensors, norm(1): tensors[norm(0)]}))
+    first, second = (block.attention_residual.norm.weight for block in network.decoder.blocks)
+    assert torch.equal(first, second)
+    assert first.data_ptr() != second.data_ptr()
     save(network, tmp_path / "again", origin=report.origin)
 
 
@@ -109,7 +109,7 @@ def test_code_is_not_executed(folder, tmp_path, where, zipped):
         "nested": lambda tensors: {**tensors, "evil": [{"evil": (evil,)}]},
         "key": lambda tensors: {**tensors, evil: torch.ones(1)},
     }[where]
-    assert says(refusal(written(folder, change, zipped)), FILE, "run code", "refused", "safetensors")
+    assert says(refusal(write_as_pickle(folder, change, zipped)), FILE, "run code", "refused", "safetensors")
     assert not (tmp_path / "marker").exists()
 
 
@@ -118,7 +118,7 @@ def test_a_plain_pickle_is_not_executed(folder, tmp_path, protocol):
     (folder / "model.safetensors").unlink()
     (folder / "pytorch_model.bin").write_bytes(pickle.dumps(Evil(tmp_path / "marker"), protocol=protocol))
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # torch remarks on protocols that it does not write itself
+        warnings.simplefilter("ignore")  # torch warns about protocols that it does not write itself
         assert says(refusal(folder), FILE)
     assert not (tmp_path / "marker").exists()
 
@@ -133,7 +133,7 @@ def test_a_pickle_in_a_shard_is_not_executed(folder, tmp_path):
 
 @FORMATS
 def test_a_pickle_cut_off_anywhere_is_refused(folder, zipped):
-    path = written(folder, dict, zipped) / "pytorch_model.bin"
+    path = write_as_pickle(folder, dict, zipped) / "pytorch_model.bin"
     content = path.read_bytes()
     wrong = {}
     for cut in [*range(8), *range(8, 2600, 37), *range(2600, len(content), 499), len(content) - 1]:
@@ -165,18 +165,20 @@ def test_another_kind_of_file_is_refused(folder, content):
     ids=["list", "tensor", "nothing", "training-state", "number-among-tensors"],
 )
 def test_something_else_than_a_dictionary_of_tensors_is_refused(folder, change, zipped):
-    assert says(refusal(written(folder, change, zipped)), FILE, "expected a dictionary of tensors")
+    assert says(refusal(write_as_pickle(folder, change, zipped)), FILE, "expected a dictionary of tensors")
 
 
-def test_it_is_told_what_was_found_instead(folder):
-    assert says(refusal(written(folder, lambda tensors: {"state_dict": tensors, "epoch": 3})), FILE, "state_dict")
+def test_the_message_names_what_was_found(folder):
+    assert says(
+        refusal(write_as_pickle(folder, lambda tensors: {"state_dict": tensors, "epoch": 3})), FILE, "state_dict"
+    )
 
 
 def test_tensors_without_names_are_refused(folder):
-    assert says(refusal(written(folder, lambda tensors: dict(enumerate(tensors.values())))), FILE)
+    assert says(refusal(write_as_pickle(folder, lambda tensors: dict(enumerate(tensors.values())))), FILE)
 
 
 def test_sparse_tensors_are_refused(folder):
     name = "bert.embeddings.word_embeddings.weight"
-    message = refusal(written(folder, lambda tensors: {**tensors, name: tensors[name].to_sparse()}))
+    message = refusal(write_as_pickle(folder, lambda tensors: {**tensors, name: tensors[name].to_sparse()}))
     assert says(message, "FOLDER", name)

@@ -1,4 +1,4 @@
-"""Every tensor of a file meets exactly one fate, and the report tells it in words."""
+"""Every tensor of a file has exactly one load status, and the report lists it."""
 
 from collections import Counter
 
@@ -7,22 +7,22 @@ import torch
 from unit.checkpoint.folders import says, weights, write_folder, write_weights
 
 from regard.checkpoint.load import load
-from regard.checkpoint.report import Fate, Report
+from regard.checkpoint.report import LoadReport, LoadStatus
 
 
 @pytest.mark.parametrize("architecture", ["BertForPreTraining", "GPT2DoubleHeadsModel", "LlamaForCausalLM"])
-def test_every_tensor_of_the_file_is_told_once(tmp_path, architecture):
+def test_every_tensor_of_the_file_is_reported_once(tmp_path, architecture):
     network, report = load(write_folder(tmp_path, architecture))
-    told = Counter(line.theirs for line in report.lines)
-    assert all(told[name] == 1 for name in weights(tmp_path))
-    assert set(told) <= set(weights(tmp_path))
-    filled = Counter(name for line in report.having(Fate.USED) for name in line.ours)
+    counts = Counter(line.theirs for line in report.lines)
+    assert all(counts[name] == 1 for name in weights(tmp_path))
+    assert set(counts) <= set(weights(tmp_path))
+    filled = Counter(name for line in report.with_status(LoadStatus.LOADED) for name in line.ours)
     assert filled == Counter(name for name, _ in network.named_parameters())
 
 
 @pytest.fixture
-def motley(tmp_path):
-    """The report of a file in which something of every harmless kind happens."""
+def mixed_report(tmp_path):
+    """The report of a file with tensors of every status that is not an error."""
     folder = write_folder(tmp_path, "GPT2ForSequenceClassification")
     tensors = weights(folder)
     wte = tensors["transformer.wte.weight"]
@@ -31,54 +31,57 @@ def motley(tmp_path):
     return load(folder, architecture="GPT2DoubleHeadsModel")[1], weights(folder)
 
 
-def test_every_fate_is_told(motley):
-    report, tensors = motley
-    told = Counter(line.theirs for line in report.lines)
-    assert {name: told[name] for name in tensors} == dict.fromkeys(tensors, 1)
-    assert [line.theirs for line in report.having(Fate.TIED)] == ["lm_head.weight"]
-    assert {line.theirs for line in report.having(Fate.IGNORED)} == {"score.weight", "transformer.h.0.attn.bias"}
-    assert report.new == ["head.sentence.output.weight", "head.sentence.output.bias"]
-    assert len(report.having(Fate.USED, Fate.TIED)) == len(report.having(Fate.USED)) + 1
-    assert all(line.why for line in report.lines if line.fate is not Fate.USED)
+def test_every_status_is_reported(mixed_report):
+    report, tensors = mixed_report
+    counts = Counter(line.theirs for line in report.lines)
+    assert {name: counts[name] for name in tensors} == dict.fromkeys(tensors, 1)
+    assert [line.theirs for line in report.with_status(LoadStatus.TIED)] == ["lm_head.weight"]
+    assert {line.theirs for line in report.with_status(LoadStatus.IGNORED)} == {
+        "score.weight",
+        "transformer.h.0.attn.bias",
+    }
+    assert report.newly_initialized == ["head.sentence.output.weight", "head.sentence.output.bias"]
+    assert len(report.with_status(LoadStatus.LOADED, LoadStatus.TIED)) == len(report.with_status(LoadStatus.LOADED)) + 1
+    assert all(line.reason for line in report.lines if line.status is not LoadStatus.LOADED)
 
 
-def test_the_summary_counts_and_shouts(motley):
-    report, _ = motley
+def test_the_summary_counts_and_warns(mixed_report):
+    report, _ = mixed_report
     first, *_, last = report.summary().splitlines()
-    assert first == f"{report.folder}: 28 used, 1 tied, 2 ignored, 2 missing"
-    assert last.startswith("WARNING: 2 parameters are not in the checkpoint and start untrained: ")
-    assert says(last, "head.sentence.output.weight, head.sentence.output.bias", "Train them")
+    assert first == f"{report.folder}: 28 loaded, 1 tied, 2 ignored, 2 missing"
+    assert last.startswith("WARNING: 2 parameters are not in the checkpoint and are newly initialized: ")
+    assert says(last, "head.sentence.output.weight, head.sentence.output.bias", "Train the model")
 
 
-def test_what_was_not_simply_used_is_rendered_with_its_reason(motley):
-    report, _ = motley
+def test_other_statuses_are_rendered_with_their_reason(mixed_report):
+    report, _ = mixed_report
     text = report.render()
     assert text.startswith(report.summary())
     lines = text.removeprefix(report.summary()).strip("\n").splitlines()
     assert len(lines) == 5
-    assert "  tied      lm_head.weight  (the same as transformer.wte.weight)" in lines
+    assert "  tied      lm_head.weight  (tied to transformer.wte.weight)" in lines
     assert "  ignored   transformer.h.0.attn.bias  (the causal mask, which is computed)" in lines
-    assert any(says(line, "part of") for line in lines if "score.weight" in line)
+    assert any(says(line, "belongs to") for line in lines if "score.weight" in line)
     assert not any("ln_f" in line for line in lines)
 
 
-def test_where_all_is_well_there_is_no_warning(tmp_path):
+def test_without_problems_there_is_no_warning(tmp_path):
     _, report = load(write_folder(tmp_path))
-    assert report.summary() == f"{tmp_path}: 42 used"
+    assert report.summary() == f"{tmp_path}: 42 loaded"
     assert report.render() == report.summary()
 
 
-def test_the_origin_is_the_config_as_it_stood(tmp_path):
+def test_the_origin_is_the_published_config(tmp_path):
     _, report = load(write_folder(tmp_path, architecture="BertForMaskedLM", layer_norm_eps=1e-7))
     assert (report.origin.family, report.origin.architecture) == ("bert", "BertForMaskedLM")
-    assert report.origin.theirs["layer_norm_eps"] == 1e-7
+    assert report.origin.config["layer_norm_eps"] == 1e-7
 
 
-def test_lines_are_found_by_fate():
-    report = Report("somewhere")
-    report.add("a", ("x",), Fate.USED)
-    report.add("b", ("y", "z"), Fate.MISSING, "because")
-    assert [line.theirs for line in report.having(Fate.MISSING)] == ["b"]
-    assert report.having() == []
-    assert report.new == ["y", "z"]
-    assert says(report.summary(), "somewhere: 1 used, 1 missing", "WARNING", "y, z")
+def test_lines_are_found_by_status():
+    report = LoadReport("somewhere")
+    report.add("a", ("x",), LoadStatus.LOADED)
+    report.add("b", ("y", "z"), LoadStatus.MISSING, "because")
+    assert [line.theirs for line in report.with_status(LoadStatus.MISSING)] == ["b"]
+    assert report.with_status() == []
+    assert report.newly_initialized == ["y", "z"]
+    assert says(report.summary(), "somewhere: 1 loaded, 1 missing", "WARNING", "y, z")

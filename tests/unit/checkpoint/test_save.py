@@ -1,4 +1,4 @@
-"""From a network to a folder: what was loaded is written again bit for bit, and what is nobody's is ours."""
+"""Saving: a loaded network is written again bit for bit, one of no family in regard's own layout."""
 
 import json
 from dataclasses import replace
@@ -42,7 +42,7 @@ def test_loaded_and_saved_again_every_bit_is_the_same(tmp_path, architecture):
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
-def test_every_type_is_written_as_it_is(tmp_path, dtype):
+def test_every_dtype_is_written_as_it_is(tmp_path, dtype):
     folder = write_folder(tmp_path / "first", "GPT2LMHeadModel", dtype=dtype, n_layer=1)
     network, report = load(folder)
     save(network, tmp_path / "again", origin=report.origin)
@@ -52,7 +52,7 @@ def test_every_type_is_written_as_it_is(tmp_path, dtype):
 
 
 def test_odd_values_are_written_as_they_are(tmp_path):
-    """Not a number with a payload, minus zero, the smallest and the largest."""
+    """NaN with a payload, minus zero, the smallest and the largest value, infinity."""
     network = network_of("BertForMaskedLM", **ONE_BLOCK)
     odd = torch.tensor([0x7FC12345, -0x80000000, 1, 0x7F7FFFFF, 0x7F800000], dtype=torch.int32).view(torch.float32)
     with torch.no_grad():
@@ -84,7 +84,7 @@ def with_blocks(design, stack="encoder", **changes):
     return replace(design, **{stack: replace(getattr(design, stack), blocks=blocks)})
 
 
-NOBODYS = {
+NO_FAMILY = {
     "bert-with-rms-norm": with_blocks(bert(), norm=RMSNorm(epsilon=1e-5)),
     "bert-with-norms-on-both-sides": with_blocks(bert(), order=NormOrder.BOTH),
     "bert-with-alibi": replace(bert(), encoder=replace(bert().encoder, position=ALiBi())),
@@ -93,12 +93,12 @@ NOBODYS = {
 }
 
 
-@pytest.mark.parametrize("name", NOBODYS)
-def test_a_network_that_is_no_familys_is_saved_under_our_names(tmp_path, name):
-    network = random_network(NOBODYS[name])
+@pytest.mark.parametrize("name", NO_FAMILY)
+def test_a_network_of_no_family_is_saved_in_regards_own_layout(tmp_path, name):
+    network = random_network(NO_FAMILY[name])
     assert save(network, tmp_path) == "regard"
     assert config(tmp_path)["model_type"] == "regard"
-    assert config(tmp_path)["network"] == to_json(NOBODYS[name])
+    assert config(tmp_path)["network"] == to_json(NO_FAMILY[name])
     assert set(weights(tmp_path)) == {name for name, _ in network.named_parameters()}
     loaded, report = load(tmp_path)
     assert same(loaded, network)
@@ -108,7 +108,7 @@ def test_a_network_that_is_no_familys_is_saved_under_our_names(tmp_path, name):
 
 
 def test_an_origin_that_no_longer_fits_is_not_written(tmp_path):
-    """The network was changed after it was loaded: its own config counts."""
+    """The network differs from the loaded one: its own config is written."""
     _, report = load(write_folder(tmp_path / "first", **ONE_BLOCK))
     other = network_of("BertForMaskedLM", num_hidden_layers=2, layer_norm_eps=1e-6)
     assert save(other, tmp_path / "again", origin=report.origin) == "bert"
@@ -133,7 +133,7 @@ def test_keys_that_change_nothing_are_written_again(tmp_path):
 
 def test_one_file_replaces_stale_shards(tmp_path):
     folder = write_folder(tmp_path, **ONE_BLOCK)
-    write_tensors(folder, weights(folder), shard_bytes=4000)
+    write_tensors(folder, weights(folder), max_shard_bytes=4000)
     other = network_of("BertForMaskedLM", seed=1, **ONE_BLOCK)
     save(other, folder)
     assert sorted(path.name for path in folder.iterdir()) == ["config.json", "model.safetensors"]
@@ -143,14 +143,14 @@ def test_one_file_replaces_stale_shards(tmp_path):
 def test_shards_replace_a_stale_file_and_more_shards(tmp_path):
     folder = write_folder(tmp_path, **ONE_BLOCK)
     tensors = weights(folder)
-    write_tensors(folder, tensors, shard_bytes=4000)
-    many = len(list(folder.glob("model-*")))
-    write_tensors(folder, tensors, shard_bytes=8000)
+    write_tensors(folder, tensors, max_shard_bytes=4000)
+    previous_count = len(list(folder.glob("model-*")))
+    write_tensors(folder, tensors, max_shard_bytes=8000)
     shards = sorted(path.name for path in folder.glob("model*"))
-    few = len(shards) - 1
-    assert 1 < few < many
+    count = len(shards) - 1
+    assert 1 < count < previous_count
     assert shards == [
-        *(f"model-{i + 1:05d}-of-{few:05d}.safetensors" for i in range(few)),
+        *(f"model-{i + 1:05d}-of-{count:05d}.safetensors" for i in range(count)),
         "model.safetensors.index.json",
     ]
     index = json.loads((folder / "model.safetensors.index.json").read_text())
@@ -168,7 +168,7 @@ def test_a_network_is_saved_over_the_file_it_was_loaded_from(tmp_path):
     assert same(load(folder)[0], network)
 
 
-def test_folders_are_made(tmp_path):
+def test_folders_are_created(tmp_path):
     network = network_of("BertForMaskedLM", **ONE_BLOCK)
     save(network, str(tmp_path / "a" / "b" / "c"))
     assert same(load(tmp_path / "a" / "b" / "c")[0], network)
@@ -176,7 +176,7 @@ def test_folders_are_made(tmp_path):
 
 def test_a_file_in_the_way(tmp_path):
     (tmp_path / "model").write_text("mine")
-    with pytest.raises(ValueError, match=rf"{tmp_path / 'model'} is a file: give the name of a folder"):
+    with pytest.raises(ValueError, match=rf"{tmp_path / 'model'} is a file: pass a folder"):
         save(network_of("BertForMaskedLM", **ONE_BLOCK), tmp_path / "model")
     assert (tmp_path / "model").read_text() == "mine"
 
@@ -193,8 +193,8 @@ def test_parameters_that_are_not_contiguous(tmp_path, architecture):
     assert same(load(tmp_path)[0], network)
 
 
-def test_what_is_trained_on_a_loaded_network_is_saved(tmp_path):
-    """The parameters of a loaded network may be views of the file: they are written as they are now."""
+def test_a_loaded_network_that_was_trained_is_saved(tmp_path):
+    """The parameters of a loaded network may be views of the file: their current values are written."""
     network, report = load(write_folder(tmp_path / "first", "GPT2LMHeadModel"))
     network.train()
     network(torch.arange(5)[None]).logits.square().mean().backward()

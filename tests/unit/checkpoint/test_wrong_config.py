@@ -1,4 +1,4 @@
-"""A config that cannot be read is told with its path; which configs those are, tests/unit/families says."""
+"""An error in a config names its path; tests/unit/families tests which configs are errors."""
 
 import pytest
 from unit.checkpoint.folders import refusal, says, write_folder
@@ -25,32 +25,36 @@ def bert(tmp_path):
     ],
 )
 def test_a_key_that_cannot_be_read(bert, key, value, parts):
-    assert says(refusal(bert, change={key: value}), CONFIG, *parts)
+    assert says(refusal(bert, config_overrides={key: value}), CONFIG, *parts)
 
 
 def test_an_unknown_family(bert):
-    message = refusal(bert, change={"model_type": "brontosaurus"})
-    assert says(message, CONFIG, "model_type is 'brontosaurus'", "known are", *FAMILIES, "regard")
+    message = refusal(bert, config_overrides={"model_type": "brontosaurus"})
+    assert says(message, CONFIG, "unknown model_type 'brontosaurus'", "expected one of", *FAMILIES, "regard")
 
 
 @pytest.mark.parametrize("value", [None, 7, "", ["bert"], {"bert": 1}], ids=str)
 def test_a_family_that_is_no_name(bert, value):
-    assert says(refusal(bert, change={"model_type": value}), CONFIG, f"model_type is {value!r}", *FAMILIES)
+    assert says(
+        refusal(bert, config_overrides={"model_type": value}), CONFIG, f"unknown model_type {value!r}", *FAMILIES
+    )
 
 
 @pytest.mark.parametrize(
-    "options", [{"change": {"architectures": ["BertForFun"]}}, {"architecture": "BertForFun"}], ids=["file", "call"]
+    "options",
+    [{"config_overrides": {"architectures": ["BertForFun"]}}, {"architecture": "BertForFun"}],
+    ids=["file", "call"],
 )
 def test_an_unknown_architecture(bert, options):
-    assert says(refusal(bert, **options), CONFIG, "'BertForFun'", "known are", *FAMILIES["bert"].architectures)
+    assert says(refusal(bert, **options), CONFIG, "'BertForFun'", "supported: ", *FAMILIES["bert"].architectures)
 
 
 def test_a_rate_that_is_no_probability(bert):
-    assert says(refusal(bert, change={"hidden_dropout_prob": 1.5}), CONFIG, "hidden_dropout_prob", "1.5")
+    assert says(refusal(bert, config_overrides={"hidden_dropout_prob": 1.5}), CONFIG, "hidden_dropout_prob", "1.5")
 
 
 def test_a_trillion_labels_of_a_new_head(bert):
     load(bert)
     with confined():
-        message = refusal(bert, architecture="BertForSequenceClassification", change={"num_labels": 10**12})
+        message = refusal(bert, architecture="BertForSequenceClassification", config_overrides={"num_labels": 10**12})
     assert says(message, CONFIG, "num_labels", 10**12)

@@ -1,14 +1,14 @@
-"""Folders, configs and shards that are not there or not what they should be."""
+"""Missing or invalid folders, configs and shards."""
 
 import json
 
 import pytest
 from unit.checkpoint.folders import network_of, refusal, same, says, weights, write_folder
 
-from regard.checkpoint.files import WEIGHTS, write_json, write_tensors
+from regard.checkpoint.files import WEIGHTS_FILE, write_json, write_tensors
 from regard.checkpoint.load import load
 
-INDEX = f"{WEIGHTS}.index.json"
+INDEX = f"{WEIGHTS_FILE}.index.json"
 
 
 @pytest.fixture
@@ -18,20 +18,25 @@ def folder(tmp_path):
 
 @pytest.fixture
 def sharded(folder):
-    write_tensors(folder, weights(folder), shard_bytes=4000)
+    write_tensors(folder, weights(folder), max_shard_bytes=4000)
     return folder
 
 
 def test_a_folder_that_does_not_exist(tmp_path):
-    assert says(refusal(tmp_path / "nowhere"), "no folder FOLDER", "Nothing is fetched unasked", "download=True")
+    assert says(
+        refusal(tmp_path / "nowhere"),
+        "folder FOLDER does not exist",
+        "Nothing is downloaded unless requested",
+        "download=True",
+    )
 
 
-def test_a_name_of_the_hub_is_not_fetched():
-    assert says(refusal("bert-base-uncased"), "no folder FOLDER", "download=True")
+def test_a_name_of_the_hub_is_not_downloaded():
+    assert says(refusal("bert-base-uncased"), "folder FOLDER does not exist", "download=True")
 
 
 def test_a_file_instead_of_a_folder(folder):
-    assert says(refusal(folder / WEIGHTS), "FOLDER is a file", "give the folder")
+    assert says(refusal(folder / WEIGHTS_FILE), "FOLDER is a file", "pass its folder")
 
 
 def test_an_empty_folder(tmp_path):
@@ -46,10 +51,10 @@ def test_no_config(folder):
 @pytest.mark.parametrize(
     ("content", "parts"),
     [
-        (b"", ["line 1", "no valid JSON"]),
-        (b"hidden_size: 24", ["line 1", "no valid JSON"]),
-        (b'{\n "hidden_size": 24,\n "vocab_size" 47\n}', ["line 3", "no valid JSON", "':'"]),
-        (b'{\n "hidden_size": 24,\n', ["line 3", "no valid JSON"]),
+        (b"", ["line 1", "invalid JSON"]),
+        (b"hidden_size: 24", ["line 1", "invalid JSON"]),
+        (b'{\n "hidden_size": 24,\n "vocab_size" 47\n}', ["line 3", "invalid JSON", "':'"]),
+        (b'{\n "hidden_size": 24,\n', ["line 3", "invalid JSON"]),
         (b"[1, 2]", ["expected a JSON object", "found list"]),
         (b'"bert"', ["expected a JSON object", "found str"]),
         (b"null", ["expected a JSON object", "found NoneType"]),
@@ -72,7 +77,7 @@ def test_a_config_that_is_a_folder(folder):
 
 
 def test_no_weights(folder):
-    (folder / WEIGHTS).unlink()
+    (folder / WEIGHTS_FILE).unlink()
     message = refusal(folder)
     assert says(
         message, "FOLDER has no weights", "expected model.safetensors", "pytorch_model.bin", "found config.json"
@@ -99,16 +104,16 @@ def test_a_damaged_shard(sharded):
     content = path.read_bytes()
     path.unlink()
     path.write_bytes(content[:-1])
-    assert says(refusal(sharded), f"FOLDER/{path.name}", "damaged", "copy it again")
+    assert says(refusal(sharded), f"FOLDER/{path.name}", "corrupt", "copy it again")
 
 
 @pytest.mark.parametrize("outside", ["../x.safetensors", "{tmp}/x.safetensors", "sub/x.safetensors", "..", "", "."])
 def test_a_shard_outside_the_folder(sharded, tmp_path, outside):
-    """The other file is there, and would fit."""
+    """The other file exists and would match."""
     first, outside = shards(sharded)[0], outside.format(tmp=tmp_path)
     (sharded / "sub").mkdir()
-    for place in (tmp_path, sharded / "sub"):
-        (place / "x.safetensors").write_bytes((sharded / first).read_bytes())
+    for target in (tmp_path, sharded / "sub"):
+        (target / "x.safetensors").write_bytes((sharded / first).read_bytes())
     index = json.loads((sharded / INDEX).read_text())
     index["weight_map"] = {k: outside if v == first else v for k, v in index["weight_map"].items()}
     write_json(sharded / INDEX, index)
@@ -118,7 +123,7 @@ def test_a_shard_outside_the_folder(sharded, tmp_path, outside):
 @pytest.mark.parametrize(
     "content", ["{}", '{"weight_map": []}', '{"weight_map": {"a": 1}}', '{"weight_map": {"a": ["x"]}}', "[]", "{"]
 )
-def test_an_index_that_is_none(sharded, content):
+def test_an_invalid_index(sharded, content):
     (sharded / INDEX).write_text(content)
     assert says(refusal(sharded), f"FOLDER/{INDEX}")
 
@@ -128,17 +133,17 @@ def test_an_index_of_nothing(sharded):
     assert says(refusal(sharded), "FOLDER", "1 blocks", "0 tensors")
 
 
-def test_a_tensor_that_stands_in_two_shards(sharded):
+def test_a_tensor_in_two_shards(sharded):
     (sharded / "model-extra.safetensors").write_bytes((sharded / shards(sharded)[0]).read_bytes())
     index = json.loads((sharded / INDEX).read_text())
     index["weight_map"]["extra"] = "model-extra.safetensors"
     write_json(sharded / INDEX, index)
-    assert says(refusal(sharded), "FOLDER", "stands in", shards(sharded)[0], "model-extra.safetensors")
+    assert says(refusal(sharded), "FOLDER", "duplicate tensor", shards(sharded)[0], "model-extra.safetensors")
 
 
 def test_one_file_goes_before_stale_shards(sharded):
     """As in transformers."""
     other = network_of("BertForMaskedLM", seed=1, num_hidden_layers=1)
     write_folder(sharded.parent / "other", seed=1, num_hidden_layers=1)
-    (sharded / WEIGHTS).write_bytes((sharded.parent / "other" / WEIGHTS).read_bytes())
+    (sharded / WEIGHTS_FILE).write_bytes((sharded.parent / "other" / WEIGHTS_FILE).read_bytes())
     assert same(load(sharded)[0], other)

@@ -1,4 +1,4 @@
-"""The same care for networks under our own names: their config is a file like any other."""
+"""Invalid configs of checkpoints in regard's own layout."""
 
 import math
 
@@ -13,25 +13,25 @@ from regard.transformer.config_json import to_json
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     network = network_of("BertForMaskedLM", num_hidden_layers=1)
-    folder = tmp_path_factory.mktemp("native")
+    folder = tmp_path_factory.mktemp("regard")
     write_weights(folder, {name: value.detach() for name, value in network.named_parameters()})
     return folder
 
 
 @pytest.fixture
-def native(folder):
-    """A folder under our own names, and the description of its network."""
+def regard_folder(folder):
+    """A folder in regard's own layout, and the config of its network."""
     network = network_of("BertForMaskedLM", num_hidden_layers=1)
     write_config(folder, {"model_type": "regard", "network": to_json(network.config)})
     return folder, to_json(network.config)
 
 
-def test_this_network_is_read(native):
-    assert same(load(native[0])[0], network_of("BertForMaskedLM", num_hidden_layers=1))
+def test_this_network_is_read(regard_folder):
+    assert same(load(regard_folder[0])[0], network_of("BertForMaskedLM", num_hidden_layers=1))
 
 
 def edited(design, path, value):
-    """A copy of a config in which the value at this path is another."""
+    """Return a copy of a config with another value at this path."""
     first, _, rest = path.partition(".")
     key = int(first) if first.isdigit() else first
     copy = design.copy()
@@ -50,15 +50,15 @@ def edited(design, path, value):
         ("colour", "blue", ["network", "unknown fields ['colour']"]),
     ],
 )  # fmt: skip
-def test_a_value_of_another_kind(native, path, value, parts):
-    folder, design = native
+def test_a_value_of_another_kind(regard_folder, path, value, parts):
+    folder, design = regard_folder
     write_config(folder, {"model_type": "regard", "network": edited(design, path, value)})
     assert says(refusal(folder), "FOLDER/config.json", "found" if path != "colour" else "", *parts)
 
 
 @pytest.mark.parametrize("network", [None, [], "EncoderOnly", 7, {}], ids=str)
-def test_a_network_that_is_not_described(native, network):
-    folder, _ = native
+def test_a_network_that_is_not_described(regard_folder, network):
+    folder, _ = regard_folder
     write_config(folder, {"model_type": "regard", "network": network})
     assert says(refusal(folder), "FOLDER/config.json", "network", "expected", "EncoderOnly")
 
@@ -82,18 +82,18 @@ def test_a_network_that_is_not_described(native, network):
         ("head.vocabulary", 46),
     ],
 )
-def test_a_network_that_cannot_be(native, path, value):
-    folder, design = native
+def test_an_impossible_network(regard_folder, path, value):
+    folder, design = regard_folder
     write_config(folder, {"model_type": "regard", "network": edited(design, path, value)})
     with confined():
         assert says(refusal(folder), "FOLDER")
 
 
-def test_an_unknown_key_beside_the_network(native):
-    folder, _ = native
-    assert says(refusal(folder, change={"num_labels": 5}), "FOLDER/config.json", "num_labels")
+def test_an_unknown_key_beside_the_network(regard_folder):
+    folder, _ = regard_folder
+    assert says(refusal(folder, config_overrides={"num_labels": 5}), "FOLDER/config.json", "num_labels")
 
 
-def test_an_architecture_asked_of_a_network_of_our_own(native):
-    folder, _ = native
+def test_an_architecture_with_regards_own_layout(regard_folder):
+    folder, _ = regard_folder
     assert says(refusal(folder, architecture="BertForSequenceClassification"), "BertForSequenceClassification")

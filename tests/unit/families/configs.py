@@ -1,19 +1,19 @@
-"""Random configs of any family, drawn by the names of its keys."""
+"""Hypothesis strategies for random configs of any family, chosen by the names of its keys."""
 
 from hypothesis import strategies as st
 
-from regard.families.family import ACTIVATIONS, Maybe
+from regard.families.family import ACTIVATIONS, OptionalKey
 
 MODEL_DIMS = {"hidden_size", "n_embd", "d_model", "dim"}
 HEADS = {"num_attention_heads", "n_head", "n_heads", "num_heads", "encoder_attention_heads", "decoder_attention_heads"}
-ALWAYS_SO = {
+FIXED_KEYS = {
     *["normalize_before", "normalize_embedding", "add_final_layer_norm", "add_bias_logits", "rope_scaling"],
     *["static_position_embeddings", "position_embedding_type", "summary_type", "summary_use_proj"],
     *["summary_activation", "rotary_value"],
 }
-"""Keys that have one value only, or that are an older way to write another key."""
+"""Keys with a single valid value, and older names of other keys."""
 
-RATE = st.floats(0, 0.9)
+DROPOUT = st.floats(0, 0.9)
 CHOICES = {
     "activation_function": st.sampled_from(sorted(ACTIVATIONS)),
     "hidden_act": st.sampled_from(sorted(ACTIVATIONS)),
@@ -42,7 +42,7 @@ CHOICES = {
 
 
 def value(key, default):
-    """Values that a key may have."""
+    """Return a strategy for the values of a key."""
     if key in CHOICES:
         return CHOICES[key]
     if key in MODEL_DIMS:
@@ -50,8 +50,8 @@ def value(key, default):
     if key in HEADS:
         return st.sampled_from([1, 2, 3, 4, 6])
     if "drop" in key:
-        return RATE if default is not None else st.none() | RATE
-    if isinstance(default, Maybe) and default.kind is int:
+        return DROPOUT if default is not None else st.none() | DROPOUT
+    if isinstance(default, OptionalKey) and default.type is int:
         return st.none() | st.integers(1, 60)
     if isinstance(default, bool):
         return st.booleans()
@@ -61,7 +61,7 @@ def value(key, default):
 
 
 def configs(family):
-    """Configs of a family, with some of its keys."""
-    keys = {key: value(key, default) for key, default in family.keys.items() if key not in ALWAYS_SO}
+    """Return a strategy for configs of a family, with some of its keys."""
+    keys = {key: value(key, default) for key, default in family.keys.items() if key not in FIXED_KEYS}
     sizes = {key: keys.pop(key) for key in list(keys) if key in MODEL_DIMS | HEADS}
     return st.fixed_dictionaries(sizes, optional={**keys, "num_labels": CHOICES["num_labels"]})

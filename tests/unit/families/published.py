@@ -1,6 +1,6 @@
-"""How many parameters published checkpoints have."""
+"""Parameter counts of published checkpoints."""
 
-# Numbers of trained parameters of the published checkpoints, tied ones counted once.
+# Trainable parameters; tied ones are counted once.
 PUBLISHED = {
     "bert-base": 109_514_298,
     "bert-large": 335_174_458,
@@ -24,7 +24,7 @@ PUBLISHED = {
     "t5-v1_1-large": 783_150_080,
     "t5-v1_1-xl": 2_849_757_184,
     "t5-v1_1-xxl": 11_135_332_352,
-    "marian-base": 74_410_496 - 2 * 512 * 512,  # opus-mt-en-de, without its two tables of sines
+    "marian-base": 74_410_496 - 2 * 512 * 512,  # opus-mt-en-de, without its two sinusoidal tables
     "llama-7b": 6_738_415_616,
     "llama-13b": 13_015_864_320,
     "llama-2-7b": 6_738_415_616,

@@ -1,22 +1,22 @@
-"""GPT-3: the paper's sizes, its bands against their definition, saved under our own names."""
+"""GPT-3: the paper's sizes, banded attention against its definition, saving in regard's own layout."""
 
 import pytest
 import torch
 
 from regard.checkpoint.load import load
 from regard.checkpoint.save import save
-from regard.families.gpt3 import SIZES, gpt3, preset
+from regard.families.gpt3 import PRESETS, gpt3, preset
+from regard.transformer.activation_capture import capture
 from regard.transformer.attention_kernel import attention
-from regard.transformer.capture import watch
-from regard.transformer.module_tree import count
 from regard.transformer.network import build
+from regard.transformer.summary import count_parameters
 
 
-@pytest.mark.parametrize("name", SIZES)
+@pytest.mark.parametrize("name", PRESETS)
 def test_sizes_are_within_three_percent_of_their_names(name):
-    said = name.removeprefix("gpt3-")
-    expected = float(said[:-1]) * {"m": 1e6, "b": 1e9}[said[-1]]
-    assert abs(count(preset(name)) / expected - 1) < 0.03
+    size = name.removeprefix("gpt3-")
+    expected = float(size[:-1]) * {"m": 1e6, "b": 1e9}[size[-1]]
+    assert abs(count_parameters(preset(name)) / expected - 1) < 0.03
 
 
 def small(band=3):
@@ -27,10 +27,10 @@ def small(band=3):
 def test_every_other_block_sees_a_band():
     network = small()
     tokens = torch.randint(0, 31, (2, 9))
-    with torch.no_grad(), watch(network) as seen:
+    with torch.no_grad(), capture(network) as captured:
         network(tokens)
     for layer in range(4):
-        weights = seen[f"decoder.blocks.{layer}.attention"][0]
+        weights = captured[f"decoder.blocks.{layer}.attention"][0]
         for query in range(9):
             first = max(0, query - 2) if layer % 2 else 0
             visible = [first <= key <= query for key in range(9)]
@@ -41,17 +41,17 @@ def test_a_banded_block_is_attention_over_the_band_alone():
     network = small()
     block = network.decoder.blocks[1]
     hidden = torch.randn(9, 20, dtype=torch.float64)
-    from regard.transformer.attention import Looking
-    from regard.transformer.batch_layout import Rows
+    from regard.transformer.attention import AttentionContext
+    from regard.transformer.batch_layout import BatchLayout
     from regard.transformer.mask import Causal
 
     with torch.no_grad():
-        mine = block.attention(hidden, Looking(Rows.of([9]), Causal() & block.mask))
+        output = block.attention(hidden, AttentionContext(BatchLayout.of([9]), Causal() & block.mask))
         query, key, value = (x.transpose(0, 1)[None] for x in block.attention.project(hidden))
-        for place in range(9):
-            band = slice(max(0, place - 2), place + 1)
-            alone = attention(query[:, :, place : place + 1], key[:, :, band], value[:, :, band], 8**-0.5)
-            assert torch.allclose(block.attention.output(alone.flatten()), mine[place], atol=1e-12)
+        for index in range(9):
+            band = slice(max(0, index - 2), index + 1)
+            expected = attention(query[:, :, index : index + 1], key[:, :, band], value[:, :, band], 8**-0.5)
+            assert torch.allclose(block.attention.output(expected.flatten()), output[index], atol=1e-12)
 
 
 def test_a_band_as_wide_as_the_text_is_dense():
@@ -61,7 +61,7 @@ def test_a_band_as_wide_as_the_text_is_dense():
         assert not torch.allclose(small(2)(tokens).logits, small(16)(tokens).logits)
 
 
-def test_it_is_saved_under_our_own_names(tmp_path):
+def test_it_is_saved_in_regards_own_layout(tmp_path):
     network = small()
     assert save(network, tmp_path) == "regard"
     again, _ = load(tmp_path)

@@ -1,4 +1,4 @@
-"""Published sizes: each builds without memory, and has as many parameters as its paper or its checkpoint."""
+"""Presets: each builds on the meta device and has the parameter count of its paper or checkpoint."""
 
 import json
 import subprocess
@@ -9,7 +9,7 @@ from unit.families.common import FAMILIES
 from unit.families.published import PUBLISHED
 
 from regard.families.registry import preset, presets
-from regard.transformer.module_tree import count
+from regard.transformer.summary import count_parameters
 
 # From papers, in millions: table 3 of Vaswani et al., table 2.1 of Brown et al.
 ROUGHLY = {
@@ -27,44 +27,46 @@ ROUGHLY = {
 OF_FAMILIES = {name: family for family in FAMILIES.values() for name in family.presets}
 
 
-# In another process, where types are not checked: hundreds of blocks are built quickly there.
+# In a subprocess without runtime type checking: hundreds of blocks are built quickly there.
 SCRIPT = """
 import json
 from regard.families.registry import preset, presets
-from regard.transformer.network import empty
-found = {}
+from regard.transformer.network import build_on_meta
+counts = {}
 for name in presets():
-    parameters = list(empty(preset(name)).parameters())
+    parameters = list(build_on_meta(preset(name)).parameters())
     assert all(value.is_meta for value in parameters), name
-    found[name] = sum(value.numel() for value in parameters if value.requires_grad)
-print(json.dumps(found))
+    counts[name] = sum(value.numel() for value in parameters if value.requires_grad)
+print(json.dumps(counts))
 """
 
 
 def test_presets_take_no_memory_and_have_the_published_number_of_parameters():
     run = subprocess.run([sys.executable, "-c", SCRIPT], check=True, capture_output=True, text=True, timeout=60)
-    found = json.loads(run.stdout)
-    assert {name: found[name] for name in PUBLISHED} == PUBLISHED
-    for name in found.keys() & ROUGHLY.keys():
-        assert found[name] == pytest.approx(ROUGHLY[name] * 10**6, rel=0.04)
+    counts = json.loads(run.stdout)
+    assert {name: counts[name] for name in PUBLISHED} == PUBLISHED
+    for name in counts.keys() & ROUGHLY.keys():
+        assert counts[name] == pytest.approx(ROUGHLY[name] * 10**6, rel=0.04)
 
 
 def test_parameters_are_counted_without_memory():
-    assert count(preset("bert-base")) == PUBLISHED["bert-base"]
+    assert count_parameters(preset("bert-base")) == PUBLISHED["bert-base"]
 
 
 @pytest.mark.parametrize("name", OF_FAMILIES)
 def test_a_preset_is_written_as_its_own_family(name):
     design = preset(name)
-    written = OF_FAMILIES[name].write(design)
-    assert written["architectures"] == OF_FAMILIES[name].presets[name]["architectures"]
-    assert OF_FAMILIES[name].read(written)[0] == design
+    values = OF_FAMILIES[name].write_config(design)
+    assert values["architectures"] == OF_FAMILIES[name].presets[name]["architectures"]
+    assert OF_FAMILIES[name].read_config(values)[0] == design
 
 
 def test_names_of_presets_are_all_different():
     assert len(set(presets())) == len(presets())
 
 
-def test_an_unknown_preset_is_told_the_nearest():
-    with pytest.raises(ValueError, match=r"no preset 'bert-bas'\. Did you mean 'bert-base'\? Known are .*gpt2"):
+def test_an_unknown_preset_suggests_the_nearest():
+    with pytest.raises(
+        ValueError, match=r"unknown preset 'bert-bas'\. Did you mean 'bert-base'\? Available presets: .*gpt2"
+    ):
         preset("bert-bas")

@@ -1,4 +1,4 @@
-"""A config that is misspelt or makes no sense is an error that names the key, and never a silently wrong network."""
+"""A misspelt or invalid config raises an error that names the key, and never gives a silently wrong network."""
 
 import math
 
@@ -6,18 +6,18 @@ import pytest
 from unit.checkpoint.folders import SMALL, says, small, with_words
 from unit.families.common import FAMILIES
 
-from regard.families.family import ConfigError, Maybe
+from regard.families.family import ConfigError, OptionalKey
 
 OPTIONAL = {"n_inner", "num_decoder_layers", "num_key_value_heads", "head_dim", "decoder_vocab_size"}
-"""Sizes whose default follows from another."""
+"""Sizes whose default follows from another key."""
 NEVER_READ = {"summary_activation", "num_labels"}
-"""Keys that a language model does not look at."""
+"""Keys that a language-model head does not read."""
 
 
 def read(family, architecture=None, **keys):
-    """The network of a small config with these keys changed."""
+    """Return the network config of a small config with these keys changed."""
     family = FAMILIES[family]
-    return family.read({**small(family), **keys}, architecture or with_words(family))[0]
+    return family.read_config({**small(family), **keys}, architecture or with_words(family))[0]
 
 
 def refusal(family, architecture=None, **keys):
@@ -27,23 +27,23 @@ def refusal(family, architecture=None, **keys):
 
 
 def not_refused(values):
-    """Of these {family: {key: value}} those that give anything but an error that names the key."""
-    found = {}
+    """Return those of {family: {key: value}} that do not raise an error naming the key, with what happened instead."""
+    problems = {}
     for family, keys in values.items():
         for key, value in keys.items():
             try:
                 read(family, **{key: value})
-                found[f"{family}.{key}"] = f"{value!r} was accepted"
+                problems[f"{family}.{key}"] = f"{value!r} was accepted"
             except ConfigError as error:
                 if "config.json" not in str(error) or key not in str(error):
-                    found[f"{family}.{key}"] = f"not named: {error}"
+                    problems[f"{family}.{key}"] = f"not named: {error}"
             except Exception as error:
-                found[f"{family}.{key}"] = f"{type(error).__name__}: {str(error).splitlines()[0]}"
-    return found
+                problems[f"{family}.{key}"] = f"{type(error).__name__}: {str(error).splitlines()[0]}"
+    return problems
 
 
 def each(choose):
-    """{family: {key: value}} for the keys for which `choose(key, default)` gives a value."""
+    """Return {family: {key: value}} for the keys for which `choose(key, default)` returns a value."""
     chosen = {
         name: {key: choose(key, default) for key, default in family.keys.items() if key not in NEVER_READ}
         for name, family in FAMILIES.items()
@@ -54,7 +54,7 @@ def each(choose):
 def test_an_unknown_key():
     for family in FAMILIES:
         message = refusal(family, use_flux_capacitor=88)
-        assert says(message, "config.json", family, "'use_flux_capacitor'", "88", "might change numbers", "Remove it")
+        assert says(message, "config.json", family, "'use_flux_capacitor'", "88", "may affect the results", "Remove it")
 
 
 @pytest.mark.parametrize(
@@ -69,7 +69,7 @@ def test_an_unknown_key():
         ("llama", "rope_tetha", "rope_theta"),
     ],
 )
-def test_a_misspelt_key_is_told_the_right_one(family, wrong, right):
+def test_a_misspelt_key_suggests_the_right_one(family, wrong, right):
     assert says(refusal(family, **{wrong: 1}), "config.json", f"{wrong!r}", f"Did you mean {right!r}?")
 
 
@@ -97,32 +97,32 @@ def test_null_where_something_is_needed():
         name: {
             key: None
             for key, default in family.keys.items()
-            if not isinstance(default, Maybe) and key not in NEVER_READ
+            if not isinstance(default, OptionalKey) and key not in NEVER_READ
         }
         for name, family in FAMILIES.items()
     }
-    found = not_refused(needed)
-    for name in list(found):
+    problems = not_refused(needed)
+    for name in list(problems):
         family, _, key = name.partition(".")
         if key == "pad_token_id":
-            del found[name]  # there may be none
-        elif "accepted" in found[name] and read(family, **{key: None}) == read(family):
-            del found[name]  # null may mean that the key is left out
-    assert not found
+            del problems[name]  # null is valid: no padding token
+        elif "accepted" in problems[name] and read(family, **{key: None}) == read(family):
+            del problems[name]  # null may mean the default
+    assert not problems
 
 
 def test_rates_that_are_no_probability():
-    found = {}
+    problems = {}
     for rate in (-0.1, 1.5, math.nan):
-        found |= not_refused(each(lambda key, _, rate=rate: rate if "drop" in key else None))
-    assert not found
+        problems |= not_refused(each(lambda key, _, rate=rate: rate if "drop" in key else None))
+    assert not problems
 
 
 def test_numbers_that_make_every_output_nan():
-    found = {}
+    problems = {}
     for value in (math.nan, -1.0):
-        found |= not_refused(each(lambda key, _, value=value: value if "eps" in key or "theta" in key else None))
-    assert not found
+        problems |= not_refused(each(lambda key, _, value=value: value if "eps" in key or "theta" in key else None))
+    assert not problems
 
 
 @pytest.mark.parametrize(
@@ -163,7 +163,7 @@ def test_heads_that_do_not_divide(family, keys, parts):
     ],
     ids=str,
 )
-def test_what_is_not_built_here_is_named(family, keys, parts):
+def test_unsupported_values_are_named(family, keys, parts):
     assert says(refusal(family, **keys), "config.json", *parts)
 
 
@@ -188,5 +188,5 @@ def test_rotary_positions_that_cannot_be_read(rope):
 @pytest.mark.parametrize("value", ["BertModel", 7, {"BertModel": 1}], ids=str)
 def test_architectures_that_are_no_list(value):
     with pytest.raises(ConfigError) as caught:
-        FAMILIES["bert"].read({"architectures": value})
+        FAMILIES["bert"].read_config({"architectures": value})
     assert says(str(caught.value), "config.json", "architectures", repr(value))
