@@ -1,5 +1,8 @@
-"""The same network made fast for inference on a CPU. Read it in this order: matrix, int8, parts, compiled; attention,
-kept, block, stack, embedding, writer; network; then quality, and for shortlists shortlist and listed."""
+"""Compiles a network for fast inference on a CPU.
+
+Reading order: linear, linear_int8, modules_torch, modules_native; native_attention, kv_cache, native_block,
+native_stack, native_embedding, decode_step; compiler; then quantization_error; shortlist and shortlist_head.
+"""
 
 from regard.lazy import attach
 
@@ -7,6 +10,6 @@ __getattr__, __dir__, __all__ = attach(
     __name__,
     {
         "Precision": "regard.engine.linear",
-        "prepare": "regard.engine.compiler",
+        "compile": "regard.engine.compiler",
     },
 )

@@ -1,4 +1,4 @@
-"""A network made fast for inference."""
+"""Compiles a network for CPU inference: replaces its modules by faster ones."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from typing import TypeVar
 import torch
 from torch import Tensor, nn
 
-from regard.engine.decode_step import compiled_writer
-from regard.engine.linear import Precision, matrix_of
-from regard.engine.modules_torch import CrossProjection, SelfProjection, quicker
-from regard.engine.native_attention import QuickAttention, fits
-from regard.engine.native_block import compiled_block
-from regard.engine.native_embedding import compiled_embedding
-from regard.engine.native_stack import compiled_stack
+from regard.engine.decode_step import with_decode_step
+from regard.engine.linear import Precision, make_fused_linear
+from regard.engine.modules_torch import CrossProjection, SelfProjection, make_replacement
+from regard.engine.native_attention import NativeAttention, is_supported
+from regard.engine.native_block import try_native_block
+from regard.engine.native_embedding import try_native_embedding
+from regard.engine.native_stack import try_native_stack
 from regard.native.library import available
-from regard.native.memory import keep_freed
+from regard.native.memory import retain_freed_memory
 from regard.transformer.attention import MultiHeadAttention, Projection
 from regard.transformer.block import Block
 from regard.transformer.embedding import Embedding
@@ -27,50 +27,55 @@ from regard.transformer.feedforward import Dense, Gated
 from regard.transformer.head import LanguageModel
 from regard.transformer.stack import Stack
 
-AnyNetwork = TypeVar("AnyNetwork", bound=nn.Module)
+NetworkT = TypeVar("NetworkT", bound=nn.Module)
 
 
-def prepare(
-    network: AnyNetwork, precision: Precision = Precision.FP32, done: Callable[[Tensor], object] = lambda _: None
-) -> AnyNetwork:
-    """A copy of the network that is called in the same way and computes the same, faster; for inference on a CPU.
+def compile(
+    network: NetworkT,
+    precision: Precision = Precision.FLOAT32,
+    on_replaced: Callable[[Tensor], object] = lambda _: None,
+) -> NetworkT:
+    """Return a copy of the network with the same interface that computes the same, faster; for inference on a CPU.
 
-        quick = prepare(network, Precision.INT8)
+        compiled = compile(network, Precision.INT8)
 
-    What is not replaced is shared with the network, which stays as it is. Let go of it and its weights are freed.
-    `done` is told the weights of each part as soon as something stands in for it: they will hardly be read again, but
-    for tables and norms, which it may be made of. From now on the process keeps some of the memory that it frees
-    (`native/memory.py`).
+    The original network is not changed. Weights that are not replaced are shared with it; the others are freed once the
+    original network is deleted. `on_replaced` is called with each weight of a module as soon as the module is replaced:
+    these weights are hardly read again, except for embedding tables and norms, which the replacement may share. From
+    now on the process retains some of the memory that it frees (`native/memory.py`).
     """
     parameter = next(network.parameters())
     if parameter.device.type != "cpu":
-        raise ValueError(f"networks are prepared for a CPU, and this one is on {parameter.device}: use it as it is")
+        raise ValueError(
+            f"compile needs a network on the CPU, this one is on {parameter.device}: "
+            "use it uncompiled, or move it to the CPU"
+        )
     if any(weight.dtype not in (torch.float32, torch.int8) for weight in network.parameters()):
-        raise ValueError(f"networks are prepared from float32, found {parameter.dtype}: load it with dtype=float32")
-    keep_freed()
-    prepared = _sharing(network).eval()
-    _replace(prepared, precision, done)
-    quick: AnyNetwork = compiled_writer(prepared)  # type: ignore[assignment] # of the same kind
-    return quick
+        raise ValueError(f"compile needs float32 weights, found {parameter.dtype}: load the network with dtype=float32")
+    retain_freed_memory()
+    copied = _copy_sharing_weights(network).eval()
+    _replace_modules(copied, precision, on_replaced)
+    compiled: NetworkT = with_decode_step(copied)  # type: ignore[assignment] # a subclass of the network's class
+    return compiled
 
 
-def matrices(network: nn.Module) -> set[str]:
-    """The names of the weights that are bytes at INT8: those of attention, feed-forward layers, and the vocabulary."""
-    found: set[int] = set()
-    for part in network.modules():
-        match part:
+def quantizable_weights(network: nn.Module) -> set[str]:
+    """Return the names of the weights that are quantized at INT8: attention, feed-forward, and output embedding."""
+    weight_ids: set[int] = set()
+    for module in network.modules():
+        match module:
             case Projection():
-                found |= {id(layer.weight) for layer in (part.query, part.key, part.value)}
+                weight_ids |= {id(layer.weight) for layer in (module.query, module.key, module.value)}
             case MultiHeadAttention() | LanguageModel():
-                found.add(id(part.output.weight))
+                weight_ids.add(id(module.output.weight))
             case Dense() | Gated():
-                found |= {id(layer.weight) for layer in part.children() if isinstance(layer, nn.Linear)}
+                weight_ids |= {id(layer.weight) for layer in module.children() if isinstance(layer, nn.Linear)}
     names = network.named_parameters(remove_duplicate=False)
-    return {name for name, weight in names if id(weight) in found}
+    return {name for name, weight in names if id(weight) in weight_ids}
 
 
-def _sharing(network: AnyNetwork) -> AnyNetwork:
-    """A copy whose parameters are the same memory, and learn nothing."""
+def _copy_sharing_weights(network: NetworkT) -> NetworkT:
+    """Return a copy that shares the memory of all parameters and buffers; its parameters need no gradient."""
     shared: dict[int, object] = {
         id(weight): nn.Parameter(weight.detach(), requires_grad=False) for weight in network.parameters()
     }
@@ -78,64 +83,67 @@ def _sharing(network: AnyNetwork) -> AnyNetwork:
     return copy.deepcopy(network, shared)
 
 
-def _replace(part: nn.Module, precision: Precision, done: Callable[[Tensor], object]) -> None:
-    """Put quicker parts in their places; several are made at a time, for to lay out a matrix takes one core."""
+def _replace_modules(module: nn.Module, precision: Precision, on_replaced: Callable[[Tensor], object]) -> None:
+    """Replace submodules by faster ones. Packing a weight is single-threaded, so several are packed in parallel."""
     with ThreadPoolExecutor(torch.get_num_threads()) as pool:
-        found = [(owner, name, pool.submit(make)) for owner, name, make in _replacements(part, precision)]
-        for owner, name, made in found:
-            if (stands_in := made.result()) is not None:
-                for weight in owner.get_submodule(name).parameters():
-                    done(weight)
-                owner.register_module(name, stands_in)
+        pending = [(parent, name, pool.submit(make)) for parent, name, make in _replacements(module, precision)]
+        for parent, name, future in pending:
+            if (replacement := future.result()) is not None:
+                for weight in parent.get_submodule(name).parameters():
+                    on_replaced(weight)
+                parent.register_module(name, replacement)
     if available():
-        _replace_blocks(part, _numbers(precision))
+        _replace_blocks(module, _kv_dtype(precision))
 
 
-def _numbers(precision: Precision) -> torch.dtype:
-    """What keys and values are, where the compiled parts attend to them."""
+def _kv_dtype(precision: Precision) -> torch.dtype:
+    """Return the dtype of keys and values in native attention."""
     return torch.bfloat16 if precision is Precision.INT8 and available() else torch.float32
 
 
-def _replace_blocks(part: nn.Module, numbers: torch.dtype) -> None:
-    """Blocks whose parts are replaced, their attentions, stacks of such blocks, and embeddings."""
-    for name, child in part.named_children():
+def _replace_blocks(module: nn.Module, kv_dtype: torch.dtype) -> None:
+    """Replace attention layers, blocks, stacks and embeddings whose submodules are already replaced."""
+    for name, child in module.named_children():
         if isinstance(child, Block):
-            _replace_attentions(child, numbers)
-            if (whole := compiled_block(child)) is not None:
-                part.register_module(name, whole)
+            _replace_attentions(child, kv_dtype)
+            if (block := try_native_block(child)) is not None:
+                module.register_module(name, block)
             continue
-        _replace_blocks(child, numbers)
-        if type(child) is Embedding and (embedding := compiled_embedding(child)) is not None:
-            part.register_module(name, embedding)
-        if type(child) is Stack and (stack := compiled_stack(child)) is not None:
-            part.register_module(name, stack)
+        _replace_blocks(child, kv_dtype)
+        if type(child) is Embedding and (embedding := try_native_embedding(child)) is not None:
+            module.register_module(name, embedding)
+        if type(child) is Stack and (stack := try_native_stack(child)) is not None:
+            module.register_module(name, stack)
 
 
-def _replace_attentions(block: Block, numbers: torch.dtype) -> None:
+def _replace_attentions(block: Block, kv_dtype: torch.dtype) -> None:
     for name, attention in (("attention", block.attention), ("cross_attention", block.cross_attention)):
-        if isinstance(attention, MultiHeadAttention) and fits(attention):
-            block.register_module(name, QuickAttention(attention, numbers))
+        if isinstance(attention, MultiHeadAttention) and is_supported(attention):
+            block.register_module(name, NativeAttention(attention, kv_dtype))
 
 
 Replacement = tuple[nn.Module, str, Callable[[], nn.Module | None]]
-"""Whose child is replaced, its name, and how to make what stands in for it, if there is something quicker."""
+"""The parent module, the name of the child, and a function that returns the replacement, or None if there is none."""
 
 
-def _replacements(part: nn.Module, precision: Precision) -> Iterator[Replacement]:
-    for name, child in part.named_children():
+def _replacements(module: nn.Module, precision: Precision) -> Iterator[Replacement]:
+    for name, child in module.named_children():
         if isinstance(child, Block):
-            yield from _projections(child, precision)
-        yield part, name, partial(quicker, child, precision)
+            yield from _projection_replacements(child, precision)
+        yield module, name, partial(make_replacement, child, precision)
         yield from _replacements(child, precision)
 
 
-def _projections(block: Block, precision: Precision) -> Iterator[Replacement]:
-    """Attention of a row to itself asks and answers with the same vectors; other kinds of attention do not."""
-    own = SelfProjection if type(block.attention) is MultiHeadAttention else CrossProjection
-    yield block.attention, "project", partial(own, block.attention.project, precision)
-    yield block.attention, "output", partial(matrix_of, [block.attention.output], precision)
+def _projection_replacements(block: Block, precision: Precision) -> Iterator[Replacement]:
+    """Fuse the projections of attention layers.
+
+    Self-attention computes query, key and value from the same hidden states; other kinds of attention do not.
+    """
+    projection = SelfProjection if type(block.attention) is MultiHeadAttention else CrossProjection
+    yield block.attention, "project", partial(projection, block.attention.project, precision)
+    yield block.attention, "output", partial(make_fused_linear, [block.attention.output], precision)
     if block.cross_attention is not None:
-        numbers = _numbers(precision) if fits(block.cross_attention) else torch.float32
+        kv_dtype = _kv_dtype(precision) if is_supported(block.cross_attention) else torch.float32
         project = block.cross_attention.project
-        yield block.cross_attention, "project", partial(CrossProjection, project, precision, numbers)
-        yield block.cross_attention, "output", partial(matrix_of, [block.cross_attention.output], precision)
+        yield block.cross_attention, "project", partial(CrossProjection, project, precision, kv_dtype)
+        yield block.cross_attention, "output", partial(make_fused_linear, [block.cross_attention.output], precision)

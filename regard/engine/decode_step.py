@@ -1,8 +1,8 @@
-"""Networks that write: one more token of every row in one call.
+"""A decode step (one new token of every sequence) in one native call.
 
-After every pass through the weights of a network the caches of a CPU hold nothing else: whatever Python does between
-two calls takes twice as long as it does by itself, or longer. So a step of writing is one call, from tokens to scores.
-(Networks with a shortlist, whose scores are another matter for every text, call their parts one by one.)
+After a pass through all weights, the CPU caches hold nothing else: whatever Python does between two calls takes twice
+as long as usual, or longer. So a decode step is one call, from tokens to logits. (Networks with a shortlist, which
+score other tokens for every batch, call their modules one by one.)
 """
 
 from __future__ import annotations
@@ -13,73 +13,75 @@ from array import array
 import torch
 from torch import Tensor, nn
 
-from regard.engine.hooks import Listeners
-from regard.engine.kv_cache import CompiledCache
-from regard.engine.modules_native import InPanels
-from regard.engine.modules_torch import QuickLanguageModel
-from regard.engine.native_embedding import CompiledEmbedding
-from regard.engine.native_stack import CompiledStack
-from regard.native.arena import again
+from regard.engine.hooks import HookDetector
+from regard.engine.kv_cache import NativeCache
+from regard.engine.modules_native import PackedLinear
+from regard.engine.modules_torch import InferenceLanguageModel
+from regard.engine.native_embedding import NativeEmbedding
+from regard.engine.native_stack import NativeStack
+from regard.native.arena import scratch_pool
 from regard.native.ctypes_structs import pointer
 from regard.native.library import library
-from regard.native.ops import check_tokens, floats
-from regard.transformer.attention import Source
-from regard.transformer.batch_layout import Rows
+from regard.native.ops import check_tokens, empty_float32
+from regard.transformer.attention import EncoderOutput
+from regard.transformer.batch_layout import BatchLayout
 from regard.transformer.cache import Cache, Memory
-from regard.transformer.head_base import Scored
+from regard.transformer.head_base import LogitsAt
 from regard.transformer.network import DecoderOnly, EncoderDecoder, Output
 from regard.transformer.packing import AnyMask, TargetIds, TargetMask, TokenIds
 
 
-class Step:
-    """One more token of every row, from tokens to scores."""
+class DecodeStep:
+    """One new token of every sequence, from tokens to logits."""
 
-    def __init__(self, embedding: CompiledEmbedding, decoder: CompiledStack, head: QuickLanguageModel) -> None:
+    def __init__(self, embedding: NativeEmbedding, decoder: NativeStack, head: InferenceLanguageModel) -> None:
         self.embedding, self.decoder, self.head = embedding, decoder, head
-        self.listeners = Listeners(module for part in (embedding, decoder, head) for module in part.modules())
+        self.forward_hooks = HookDetector(child for module in (embedding, decoder, head) for child in module.modules())
 
-    def of(self, *parts: nn.Module | None) -> bool:
-        """Whether these are its parts: somebody may have put others in their places."""
-        return all(mine is part for mine, part in zip((self.embedding, self.decoder, self.head), parts, strict=True))
+    def matches(self, *modules: nn.Module | None) -> bool:
+        """Return whether these are its modules: the user may have replaced one of them."""
+        own = (self.embedding, self.decoder, self.head)
+        return all(module is other for module, other in zip(own, modules, strict=True))
 
     def __call__(
-        self, tokens: Tensor, rows: Rows | None, source: Source | None, cache: Cache | Memory | None
+        self, tokens: Tensor, layout: BatchLayout | None, source: EncoderOutput | None, cache: Cache | Memory | None
     ) -> Output | None:
-        """What the network returns; nothing, if something is wrong, or is asked that one call does not know."""
-        if not isinstance(cache, CompiledCache) or rows is None or self.listeners:
+        """Return the network's output, or None if the arguments are not supported by the native call or invalid."""
+        if not isinstance(cache, NativeCache) or layout is None or self.forward_hooks:
             return None
-        batch, starts = rows.batch, cache.lengths
-        if tokens.shape != (batch,) or rows.tokens != batch or rows.longest != 1 or len(starts) != batch:
+        batch, starts = layout.batch_size, cache.lengths
+        if tokens.shape != (batch,) or layout.num_tokens != batch or layout.longest != 1 or len(starts) != batch:
             return None
-        if source is not None and source.rows.batch * source.copies != batch:
+        if source is not None and source.layout.batch_size * source.copies != batch:
             return None
-        now = Rows(rows.lengths, starts, tokens.device)
-        looking, matrix = self.decoder.knows(now, None, source, cache), self.head.get_submodule("matrix")
-        if looking is None or not self.embedding.knows(now) or not isinstance(matrix, InPanels):
+        layout = BatchLayout(layout.lengths, starts, tokens.device)
+        context, linear = self.decoder.native_context(layout, None, source, cache), self.head.get_submodule("linear")
+        if context is None or not self.embedding.supports(layout) or not isinstance(linear, PackedLinear):
             return None
-        embedding = self.embedding.structure()
+        embedding = self.embedding.make_struct()
         if embedding is None or not tokens.is_cpu or tokens.dtype is not torch.long:
             return None
-        hidden, scores = floats(batch, matrix.inputs), again.room(batch, matrix.outputs)
-        tokens, at, positions = tokens.contiguous(), array("l", starts), self.embedding.vectors(now)
-        told = self.decoder.told(looking, source, cache)
-        good = library().read_next(
-            ctypes.addressof(embedding), tokens.data_ptr(), pointer(positions), at.buffer_info()[0], *told.all,
-            ctypes.addressof(matrix.matrix), hidden.data_ptr(), scores.data_ptr(),
+        hidden, logits = empty_float32(batch, linear.in_features), scratch_pool.empty(batch, linear.out_features)
+        tokens, position_ids = tokens.contiguous(), array("l", starts)
+        position_table = self.embedding.position_table(layout)
+        descriptor = self.decoder.describe_batch(context, source, cache)
+        valid_count = library().decode_step(
+            ctypes.addressof(embedding), tokens.data_ptr(), pointer(position_table), position_ids.buffer_info()[0],
+            *descriptor.arguments, ctypes.addressof(linear.struct), hidden.data_ptr(), logits.data_ptr(),
         )  # fmt: skip
-        if good < batch:  # nothing was read
-            for kept in cache.own:
-                kept.lengths = starts
-        check_tokens(tokens, good, embedding)
-        return Output(hidden, scores, None, cache, source)
+        if valid_count < batch:  # a token id is out of range, and nothing was computed
+            for layer in cache.layers:
+                layer.lengths = starts
+        check_tokens(tokens, valid_count, embedding)
+        return Output(hidden, logits, None, cache, source)
 
 
-class CompiledDecoderOnly(DecoderOnly):
-    """The same network, made of the same parts."""
+class NativeDecoderOnly(DecoderOnly):
+    """The same network with the same submodules; decode steps are one native call."""
 
-    def __init__(self, plain: DecoderOnly, step: Step) -> None:
-        self.__dict__.update(plain.__dict__)
-        self.step = step
+    def __init__(self, original: DecoderOnly, decode_step: DecodeStep) -> None:
+        self.__dict__.update(original.__dict__)
+        self.decode_step = decode_step
 
     def forward(
         self,
@@ -88,62 +90,68 @@ class CompiledDecoderOnly(DecoderOnly):
         cache: Cache | Memory | None = None,
         *,
         segments: TokenIds | None = None,
-        rows: Rows | None = None,
-        source: Source | None = None,
-        scored: Scored = Scored.ALL,
+        layout: BatchLayout | None = None,
+        source: EncoderOutput | None = None,
+        logits_at: LogitsAt = LogitsAt.ALL,
     ) -> Output:
-        """Read the tokens, each seeing those before it."""
-        if mask is None and segments is None and self.step.of(self.embedding, self.decoder, self.head):
-            output = self.step(tokens, rows, source, cache)
+        """Run the network on the tokens; each attends to itself and to the tokens before it."""
+        if mask is None and segments is None and self.decode_step.matches(self.embedding, self.decoder, self.head):
+            output = self.decode_step(tokens, layout, source, cache)
             if output is not None:
                 return output
-        return super().forward(tokens, mask, cache, segments=segments, rows=rows, source=source, scored=scored)
+        return super().forward(
+            tokens, mask, cache, segments=segments, layout=layout, source=source, logits_at=logits_at
+        )
 
 
-class CompiledEncoderDecoder(EncoderDecoder):
-    """The same network, made of the same parts."""
+class NativeEncoderDecoder(EncoderDecoder):
+    """The same network with the same submodules; decode steps are one native call."""
 
-    def __init__(self, plain: EncoderDecoder, step: Step) -> None:
-        self.__dict__.update(plain.__dict__)
-        self.step = step
+    def __init__(self, original: EncoderDecoder, decode_step: DecodeStep) -> None:
+        self.__dict__.update(original.__dict__)
+        self.decode_step = decode_step
 
     def forward(
         self,
-        source: TokenIds | Source,
+        source: TokenIds | EncoderOutput,
         target: TargetIds,
         mask: AnyMask = None,
         target_mask: TargetMask = None,
         cache: Cache | None = None,
         *,
-        rows: Rows | None = None,
-        target_rows: Rows | None = None,
-        scored: Scored = Scored.ALL,
+        layout: BatchLayout | None = None,
+        target_layout: BatchLayout | None = None,
+        logits_at: LogitsAt = LogitsAt.ALL,
     ) -> Output:
-        """Read the source (or what `encode` made of it) and the target so far."""
-        ours = self.step.of(self.target, self.decoder, self.head)
-        if ours and isinstance(source, Source) and target_mask is None:
-            output = self.step(target, target_rows, source, cache)
+        """Run the network on the source (or the output of `encode`) and the target prefix."""
+        matches = self.decode_step.matches(self.target, self.decoder, self.head)
+        if matches and isinstance(source, EncoderOutput) and target_mask is None:
+            output = self.decode_step(target, target_layout, source, cache)
             if output is not None:
                 return output
         return super().forward(
-            source, target, mask, target_mask, cache, rows=rows, target_rows=target_rows, scored=scored
+            source, target, mask, target_mask, cache, layout=layout, target_layout=target_layout, logits_at=logits_at
         )
 
 
-def compiled_writer(network: nn.Module) -> nn.Module:
-    """The network, taking its steps in one call, if it is one that writes and all its parts are compiled."""
+def with_decode_step(network: nn.Module) -> nn.Module:
+    """Return the network with native decode steps, or unchanged if one of its modules does not support them."""
     if type(network) is DecoderOnly:
-        step = _step(network.embedding, network.decoder, network.head)
-        return network if step is None else CompiledDecoderOnly(network, step)
+        step = _make_decode_step(network.embedding, network.decoder, network.head)
+        return network if step is None else NativeDecoderOnly(network, step)
     if type(network) is EncoderDecoder:
-        step = _step(network.target, network.decoder, network.head)
-        return network if step is None else CompiledEncoderDecoder(network, step)
+        step = _make_decode_step(network.target, network.decoder, network.head)
+        return network if step is None else NativeEncoderDecoder(network, step)
     return network
 
 
-def _step(embedding: nn.Module, decoder: nn.Module, head: nn.Module | None) -> Step | None:
-    if not isinstance(embedding, CompiledEmbedding) or embedding.projection is not None:
+def _make_decode_step(embedding: nn.Module, decoder: nn.Module, head: nn.Module | None) -> DecodeStep | None:
+    if not isinstance(embedding, NativeEmbedding) or embedding.projection is not None:
         return None
-    if not isinstance(decoder, CompiledStack) or not isinstance(head, QuickLanguageModel) or head.transform is not None:
+    if (
+        not isinstance(decoder, NativeStack)
+        or not isinstance(head, InferenceLanguageModel)
+        or head.transform is not None
+    ):
         return None
-    return Step(embedding, decoder, head)
+    return DecodeStep(embedding, decoder, head)

@@ -1,4 +1,4 @@
-"""Whether somebody listens to a part that a compiled call leaves out."""
+"""Detects forward hooks on submodules that a fused native call would skip."""
 
 from __future__ import annotations
 
@@ -9,25 +9,26 @@ from torch.nn.modules import module
 from torch.utils.hooks import RemovableHandle
 
 
-class Listeners:
-    """True while one of these parts has a forward hook.
+class HookDetector:
+    """True while one of the given modules has a forward hook or forward pre-hook, or while there is a global one.
 
-    It is asked at every token. Hooks are numbered as they are registered, anywhere in the process: the parts, which may
-    be hundreds, are looked at only if there are new ones since nobody listened.
+    The check runs at every token, and there may be hundreds of modules. torch numbers hooks as they are registered,
+    anywhere in the process, so the modules are searched only if hooks were registered since the last search without
+    result.
     """
 
-    def __init__(self, parts: Iterable[nn.Module]) -> None:
-        self.hooks = [hooks for part in parts for hooks in (part._forward_hooks, part._forward_pre_hooks)]
-        self.none_before = -1
+    def __init__(self, modules: Iterable[nn.Module]) -> None:
+        self.hook_dicts = [hooks for child in modules for hooks in (child._forward_hooks, child._forward_pre_hooks)]
+        self.no_hooks_before_id = -1
 
     def __bool__(self) -> bool:
-        """Look for hooks: of these parts, or of all."""
+        """Return whether there are hooks."""
         if module._global_forward_hooks or module._global_forward_pre_hooks:
             return True
-        newest = RemovableHandle.next_id
-        if newest == self.none_before:
+        next_id = RemovableHandle.next_id
+        if next_id == self.no_hooks_before_id:
             return False
-        if any(self.hooks):
+        if any(self.hook_dicts):
             return True
-        self.none_before = newest
+        self.no_hooks_before_id = next_id
         return False

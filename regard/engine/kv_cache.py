@@ -1,4 +1,4 @@
-"""Keys and values between steps, as the compiled parts know them."""
+"""KV cache with native row operations."""
 
 from __future__ import annotations
 
@@ -9,215 +9,237 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from regard.native.arena import PAGE, PAGES, SMALL, sparse
-from regard.native.ctypes_structs import Kept as Described
-from regard.native.ops import Alike, clear, move
-from regard.transformer.batch_layout import Rows
-from regard.transformer.cache import Cache, Kept, Moves
+from regard.native.arena import DENSE_MMAP_BYTES, PAGE_BYTES, SPARSE_MMAP_BYTES, allocate_sparse
+from regard.native.ctypes_structs import KVCacheView
+from regard.native.ops import SharedPrefix, copy_cache_rows, release_cache_rows
+from regard.transformer.batch_layout import BatchLayout
+from regard.transformer.cache import Cache, LayerKVCache, RowPermutation
 
-Rectangle = Float[Tensor, "lines heads room dim"]
-Table = ctypes.Array[Described]
-FEW, ROOM = 32, 256
-"""So many places gets a rectangle that has to grow, if no more are asked for; and so many at least, if more are."""
+CacheTensor = Float[Tensor, "rows heads capacity dim"]
+CacheTable = ctypes.Array[KVCacheView]
+SMALL_CAPACITY, LARGE_CAPACITY = 32, 256
+"""A cache tensor that has to grow gets the small capacity if that is enough, otherwise at least the large one."""
 
 
-class CompiledKept(Kept):
-    """The same keys and values. The compiled parts copy rows, each as far as it is filled.
+class NativeLayerKVCache(LayerKVCache):
+    """The KV cache of one layer. Rows are copied by native code, up to their lengths.
 
-    Large rectangles take memory that far only. So one that has to grow gets more places than most texts will fill: what
-    is empty costs nothing, a text may be much longer than the others, and nothing is copied again for every few tokens.
-    But pages that are taken one by one have to be cleared one by one, so sentences get a small rectangle first.
+    A large cache tensor uses memory only for the positions that are filled: untouched pages use none. So a tensor that
+    has to grow gets more capacity than most sequences fill. Then one sequence may be much longer than the others, and
+    nothing is copied again after every few tokens. But the kernel zeroes each page on first touch, so sentences get a
+    small tensor first.
     """
 
-    def __init__(self, at: Described | None = None) -> None:
+    def __init__(self, struct: KVCacheView | None = None) -> None:
         super().__init__()
-        self.at = Described() if at is None else at
-        """Where they are."""
+        self.struct = KVCacheView() if struct is None else struct
+        """The addresses and strides of the key and value tensors."""
 
-    def reorder(self, moves: Moves) -> None:
-        """Keep some rows, in some order."""
-        self.lengths = moves.lengths(self.lengths)
-        if moves.to is None:
-            self._copy(moves.order, self.lengths, len(moves.order))
+    def reorder(self, permutation: RowPermutation) -> None:
+        """Reorder, drop or duplicate rows."""
+        self.lengths = permutation.lengths(self.lengths)
+        if permutation.copy_to is None:
+            self._relocate(permutation.order, self.lengths, len(permutation.order))
         else:
-            move(1, self.at, self.at, moves.rows, moves.to, self.lengths)
+            copy_cache_rows(1, self.struct, self.struct, permutation.copy_from, permutation.copy_to, self.lengths)
 
-    def take(self, rows: Sequence[int], into: Kept | None = None) -> Kept:
-        """A copy of these rows alone, in a new cache or in an empty one."""
-        taken = CompiledKept() if into is None else into
-        assert isinstance(taken, CompiledKept)
+    def take(self, rows: Sequence[int], out: LayerKVCache | None = None) -> LayerKVCache:
+        """Return a copy of these rows, in a new cache or in the empty cache `out`."""
+        result = NativeLayerKVCache() if out is None else out
+        assert isinstance(result, NativeLayerKVCache)
         if self.key is not None:
-            taken.lengths = tuple(self.lengths[row] for row in rows)
-            taken._begin((len(rows), self.key.shape[1], taken.longest, self.key.shape[3]), self.key.dtype)
-            move(1, self.at, taken.at, rows, range(len(rows)), taken.lengths)
-        return taken
+            result.lengths = tuple(self.lengths[row] for row in rows)
+            result._allocate((len(rows), self.key.shape[1], result.longest, self.key.shape[3]), self.key.dtype)
+            copy_cache_rows(1, self.struct, result.struct, rows, range(len(rows)), result.lengths)
+        return result
 
     @property
-    def room(self) -> int:
-        """How many places a row has."""
+    def capacity(self) -> int:
+        """The number of positions of a row."""
         return 0 if self.key is None else self.key.shape[2]
 
     def view(self, rows: slice) -> tuple[Tensor, Tensor, int]:
-        """The keys and values of these rows, and how many places the longest of them fills.
+        """Return the keys and values of these rows up to the length of the longest, and that length.
 
-        Behind shorter rows anything may stand. The compiled parts do not look at it; torch multiplies it by 0, so here
-        it has to be numbers.
+        Positions after the end of shorter rows are uninitialized. The native kernels do not read them; torch multiplies
+        them by 0, which gives NaN if they are not finite, so they are set to 0 here.
         """
-        keys, values, filled = super().view(rows)
-        with torch.inference_mode():  # where they may have been made
+        keys, values, longest = super().view(rows)
+        with torch.inference_mode():  # the cache tensors may be inference tensors
             for row, length in enumerate(self.lengths[rows]):
-                if length < filled:
+                if length < longest:
                     keys[row, :, length:], values[row, :, length:] = 0, 0
-        return keys, values, filled
+        return keys, values, longest
 
-    def pages(self, length: int) -> int:
-        """How many pages of each head a row of this length has written to, in a large rectangle."""
+    def pages_per_head(self, length: int) -> int:
+        """Return the number of pages of each head that a row of this length has touched, in a large cache tensor."""
         assert self.key is not None
-        return -(-length * self.key.stride(2) * self.key.element_size() // PAGE)
+        return -(-length * self.key.stride(2) * self.key.element_size() // PAGE_BYTES)
 
-    def make_room(self, rows: int, longest: int) -> None:
-        """Make room for so many rows of such a length, if there is none."""
+    def ensure_capacity(self, rows: int, longest: int) -> None:
+        """Grow the cache tensors if they have fewer rows or a smaller capacity."""
         assert self.key is not None
-        lines, _, room, _ = self.key.shape
-        if lines < rows or room < longest:
-            self._make_room(self.lengths, max(lines, rows), max(room, longest), self.key[:0, :, 0])
+        num_rows, _, capacity, _ = self.key.shape
+        if num_rows < rows or capacity < longest:
+            self._grow(self.lengths, max(num_rows, rows), max(capacity, longest), self.key[:0, :, 0])
 
-    def _make_room(self, filled: tuple[int, ...], lines: int, room: int, like: Float[Tensor, "_ heads dim"]) -> None:
+    def _grow(self, filled: tuple[int, ...], num_rows: int, capacity: int, like: Float[Tensor, "_ heads dim"]) -> None:
         if self.key is None:
-            self._begin((lines, like.shape[1], room, like.shape[2]), like.dtype)
+            self._allocate((num_rows, like.shape[1], capacity, like.shape[2]), like.dtype)
         else:
-            self._copy(range(len(filled)), filled, lines, FEW if room <= FEW else max(room, ROOM))
+            capacity = SMALL_CAPACITY if capacity <= SMALL_CAPACITY else max(capacity, LARGE_CAPACITY)
+            self._relocate(range(len(filled)), filled, num_rows, capacity)
 
-    def _put_behind(self, other: Kept) -> None:
+    def _copy_rows_from(self, other: LayerKVCache) -> None:
         assert self.key is not None
         assert other.key is not None
-        if isinstance(other, CompiledKept) and other.key.dtype == self.key.dtype:
-            rows, here = range(len(other.lengths)), len(self.lengths)
-            move(1, other.at, self.at, rows, range(here, here + len(rows)), self.lengths + other.lengths)
-        else:  # it was begun by other parts
-            super()._put_behind(other)
+        if isinstance(other, NativeLayerKVCache) and other.key.dtype == self.key.dtype:
+            rows, offset = range(len(other.lengths)), len(self.lengths)
+            target_rows = range(offset, offset + len(rows))
+            copy_cache_rows(1, other.struct, self.struct, rows, target_rows, self.lengths + other.lengths)
+        else:  # the other cache was filled by torch modules
+            super()._copy_rows_from(other)
 
-    def _copy(self, rows: Sequence[int], lengths: tuple[int, ...], lines: int, room: int = 0) -> None:
-        """Move to other rectangles, where these rows are the first ones."""
+    def _relocate(self, rows: Sequence[int], lengths: tuple[int, ...], num_rows: int, capacity: int = 0) -> None:
+        """Move these rows to the beginning of new cache tensors. Default: the same capacity."""
         assert self.key is not None
-        old = self.key, self.value, Described.from_buffer_copy(self.at)  # held until it is copied
-        _, heads, places, dim = self.key.shape
-        self._begin((lines, heads, room or places, dim), self.key.dtype)
-        move(1, old[2], self.at, rows, range(len(rows)), lengths)
+        old = self.key, self.value, KVCacheView.from_buffer_copy(self.struct)  # referenced until the rows are copied
+        _, heads, old_capacity, dim = self.key.shape
+        self._allocate((num_rows, heads, capacity or old_capacity, dim), self.key.dtype)
+        copy_cache_rows(1, old[2], self.struct, rows, range(len(rows)), lengths)
 
-    def _begin(self, shape: tuple[int, int, int, int], dtype: torch.dtype) -> None:
-        """New rectangles. From 256 places on they have pages of their own, which are there when they are filled."""
-        small = PAGES if shape[2] >= ROOM else SMALL
-        self.key, self.value = (sparse(shape, dtype, small) for _ in range(2))
-        here = described(self.key, self.value)
-        ctypes.memmove(ctypes.addressof(self.at), ctypes.addressof(here), ctypes.sizeof(here))
-
-
-def described(key: Rectangle, value: Rectangle) -> Described:
-    """Where keys and values are."""
-    row, head, place, _ = key.stride()
-    return Described(key.data_ptr(), value.data_ptr(), key.dtype == torch.bfloat16, key.shape[1], row, head, place)
+    def _allocate(self, shape: tuple[int, int, int, int], dtype: torch.dtype) -> None:
+        """Allocate new cache tensors. From the large capacity on they use memory only for the pages that are filled."""
+        mmap_from_bytes = SPARSE_MMAP_BYTES if shape[2] >= LARGE_CAPACITY else DENSE_MMAP_BYTES
+        self.key, self.value = (allocate_sparse(shape, dtype, mmap_from_bytes) for _ in range(2))
+        struct = cache_struct(self.key, self.value)
+        ctypes.memmove(ctypes.addressof(self.struct), ctypes.addressof(struct), ctypes.sizeof(struct))
 
 
-class CompiledCache(Cache):
-    """The keys and values of all layers. What is done to all of them is done in one call.
+def cache_struct(key: CacheTensor, value: CacheTensor) -> KVCacheView:
+    """Return the addresses and strides of cache tensors as a C struct."""
+    batch_stride, head_stride, key_stride, _ = key.stride()
+    return KVCacheView(
+        key.data_ptr(), value.data_ptr(), key.dtype == torch.bfloat16, key.shape[1],
+        batch_stride, head_stride, key_stride,
+    )  # fmt: skip
 
-    When rows leave, lines that have more pages than they need give them back: else a cache would come to hold as much
-    as if all rows were as long as the longest that each line ever had.
+
+class NativeCache(Cache):
+    """The KV caches of all layers. An operation on all of them is one native call.
+
+    When rows are removed, cache rows that use more pages than they need release them. Otherwise a cache would come to
+    use as much memory as if all its rows were as long as the longest sequence that each of them ever held.
     """
 
-    own: list[CompiledKept]  # type: ignore[assignment]
-    source: list[CompiledKept]  # type: ignore[assignment]
+    layers: list[NativeLayerKVCache]  # type: ignore[assignment]
+    cross_layers: list[NativeLayerKVCache]  # type: ignore[assignment]
 
-    def __init__(self, layers: int) -> None:
-        super().__init__(layers)
-        self.own_at, self.source_at = (Described * layers)(), (Described * layers)()
-        """Where those of each layer are, the layers side by side."""
-        self.own, self.source = ([CompiledKept(one) for one in table] for table in (self.own_at, self.source_at))
-        self.alike = Alike()
-        """How far rows are alike: beams of one text are up to where they parted."""
+    def __init__(self, num_layers: int) -> None:
+        super().__init__(num_layers)
+        self.layer_views, self.cross_layer_views = (KVCacheView * num_layers)(), (KVCacheView * num_layers)()
+        """The addresses and strides of each layer's cache tensors, as C arrays."""
+        self.layers, self.cross_layers = (
+            [NativeLayerKVCache(view) for view in table] for table in (self.layer_views, self.cross_layer_views)
+        )
+        self.shared_prefix = SharedPrefix()
+        """The lengths of the prefixes that the beams of one source share."""
 
-    def extend(self, rows: Rows, likes: Sequence[Float[Tensor, "_ heads dim"]]) -> tuple[int, ...]:
-        """Make room in all layers for new tokens behind those of their rows; how many there were."""
-        first, *others = self.own
-        before = first.extend(rows, likes[0])
+    def reserve(self, layout: BatchLayout, key_templates: Sequence[Float[Tensor, "_ heads dim"]]) -> tuple[int, ...]:
+        """Reserve capacity for new tokens in all layers. Return the lengths before."""
+        first, *others = self.layers
+        past_lengths = first.reserve(layout, key_templates[0])
         lengths, longest = first.lengths, first.longest
-        for kept, like in zip(others, likes[1:], strict=True):
-            if kept.room < longest:
-                kept.extend(rows, like)
-            kept.lengths = lengths
-        return before
+        for layer, key_template in zip(others, key_templates[1:], strict=True):
+            if layer.capacity < longest:
+                layer.reserve(layout, key_template)
+            layer.lengths = lengths
+        return past_lengths
 
-    def add(self, other: Cache, rows: Sequence[int] | None = None, copies: int = 1) -> None:
-        """Put rows of another cache behind these."""
-        known = isinstance(other, CompiledCache) and _numbers(other) == _numbers(self)
-        if not known or (self._copies, other._copies) != (copies, 1):
-            super().add(other, rows, copies)
+    def append_rows(self, other: Cache, rows: Sequence[int] | None = None, copies: int = 1) -> None:
+        """Append rows of another cache."""
+        native = isinstance(other, NativeCache) and _dtypes(other) == _dtypes(self)
+        if not native or (self._copies, other._copies) != (copies, 1):
+            super().append_rows(other, rows, copies)
             return
-        assert isinstance(other, CompiledCache)
-        chosen = range(len(other.lengths)) if rows is None else rows
-        here, spread = len(self.lengths), [row for row in chosen for _ in range(copies)]
-        order, lengths = [*range(here), *(here + row for row in spread)], self.lengths + other.lengths
-        alike = self._known().then(order, lengths) if copies > 1 else self.alike
-        _put_behind(self.own, self.own_at, other.own, other.own_at, spread)
-        _put_behind(self.source, self.source_at, other.source, other.source_at, chosen)
-        self.alike = alike
+        assert isinstance(other, NativeCache)
+        source_rows = range(len(other.lengths)) if rows is None else rows
+        offset, repeated = len(self.lengths), [row for row in source_rows for _ in range(copies)]
+        order, lengths = [*range(offset), *(offset + row for row in repeated)], self.lengths + other.lengths
+        shared_prefix = self._current_shared_prefix().reorder(order, lengths) if copies > 1 else self.shared_prefix
+        _copy_rows_all_layers(self.layers, self.layer_views, other.layers, other.layer_views, repeated)
+        _copy_rows_all_layers(
+            self.cross_layers, self.cross_layer_views, other.cross_layers, other.cross_layer_views, source_rows
+        )
+        self.shared_prefix = shared_prefix
 
-    def _reorder(self, layers: Sequence[Kept], order: Sequence[int]) -> None:
-        filled = [kept for kept in layers if isinstance(kept, CompiledKept) and not kept.empty]
+    def _reorder(self, layers: Sequence[LayerKVCache], order: Sequence[int]) -> None:
+        filled = [layer for layer in layers if isinstance(layer, NativeLayerKVCache) and not layer.empty]
         if not filled or list(order) == list(range(len(filled[0].lengths))):
             return
-        before, beams = filled[0].lengths, layers is self.own and self._copies > 1
-        moves = Moves(order, len(before), filled[0].device)
-        if beams:
-            alike = self._known()
-            self.alike = alike.then(order, before)  # which stops at rows that are not there
-        if moves.to is None:  # to other rectangles, one after the other: each is given back before the next is made
-            for kept in filled:
-                kept.reorder(moves)
+        old_lengths, has_beams = filled[0].lengths, layers is self.layers and self._copies > 1
+        permutation = RowPermutation(order, len(old_lengths), filled[0].device)
+        if has_beams:
+            shared_prefix = self._current_shared_prefix()
+            self.shared_prefix = shared_prefix.reorder(order, old_lengths)  # raises an error if a row is out of range
+        if permutation.copy_to is None:  # one layer after the other: each frees its tensors before the next allocates
+            for layer in filled:
+                layer.reorder(permutation)
             return
-        lengths = moves.lengths(before)
-        for kept in filled:
-            kept.lengths = lengths
-        table = self.own_at if layers is self.own else self.source_at
-        pages, large = filled[0].pages, filled[0].room >= ROOM
-        fewer = large and len(order) < len(before)
-        if fewer:  # a row that is copied may stand in one of the last lines: those are cleared when it has left
-            clear(len(layers), table, [line for line in moves.to if pages(before[line]) > pages(lengths[line])])
-        if moves.to:
-            there = alike.of(moves.to, moves.rows) if beams and not fewer else ()  # nothing, in lines that were cleared
-            move(len(layers), table, table, moves.rows, moves.to, lengths, there)
+        lengths = permutation.lengths(old_lengths)
+        for layer in filled:
+            layer.lengths = lengths
+        table = self.layer_views if layers is self.layers else self.cross_layer_views
+        pages, large = filled[0].pages_per_head, filled[0].capacity >= LARGE_CAPACITY
+        fewer = large and len(order) < len(old_lengths)
+        # Target rows that need fewer pages than before are released before the copy. The rows at the end are released
+        # after it, because they may be among the copied ones.
         if fewer:
-            clear(len(layers), table, [line for line in range(len(order), len(before)) if pages(before[line]) > 1])
+            shrinking = [row for row in permutation.copy_to if pages(old_lengths[row]) > pages(lengths[row])]
+            release_cache_rows(len(layers), table, shrinking)
+        if permutation.copy_to:
+            present: Sequence[int] = ()  # rows whose pages were just released share no prefix any more
+            if has_beams and not fewer:
+                present = shared_prefix.between(permutation.copy_to, permutation.copy_from)
+            copy_cache_rows(len(layers), table, table, permutation.copy_from, permutation.copy_to, lengths, present)
+        if fewer:
+            unused = [row for row in range(len(order), len(old_lengths)) if pages(old_lengths[row]) > 1]
+            release_cache_rows(len(layers), table, unused)
 
-    def spread(self, copies: int) -> None:
-        """Copy every row so many times, side by side."""
-        before, alone = self.lengths, self._copies == 1
-        super().spread(copies)
-        self.alike = Alike(len(self.lengths), self._copies)
-        if alone:
-            self.alike = self.alike.then([row for row in range(len(before)) for _ in range(copies)], before)
+    def repeat_interleave(self, copies: int) -> None:
+        """Repeat every row, the copies next to each other."""
+        old_lengths, unrepeated = self.lengths, self._copies == 1
+        super().repeat_interleave(copies)
+        self.shared_prefix = SharedPrefix(len(self.lengths), self._copies)
+        if unrepeated:
+            order = [row for row in range(len(old_lengths)) for _ in range(copies)]
+            self.shared_prefix = self.shared_prefix.reorder(order, old_lengths)
 
-    def _known(self) -> Alike:
-        """How far rows are alike. Where others came in another way, nothing is known."""
-        count, each = len(self.lengths), self._copies
-        return self.alike if (self.alike.count, self.alike.each) == (count, each) else Alike(count, each)
-
-
-def _numbers(cache: CompiledCache) -> list[torch.dtype | None]:
-    return [None if kept.key is None else kept.key.dtype for kept in (*cache.own, *cache.source)]
+    def _current_shared_prefix(self) -> SharedPrefix:
+        """Return the shared prefixes; empty ones if rows were added by a method that does not track them."""
+        rows, beams = len(self.lengths), self._copies
+        is_current = (self.shared_prefix.rows, self.shared_prefix.beams) == (rows, beams)
+        return self.shared_prefix if is_current else SharedPrefix(rows, beams)
 
 
-def _put_behind(
-    mine: Sequence[CompiledKept], at: Table, others: Sequence[CompiledKept], from_at: Table, rows: Sequence[int]
+def _dtypes(cache: NativeCache) -> list[torch.dtype | None]:
+    return [None if layer.key is None else layer.key.dtype for layer in (*cache.layers, *cache.cross_layers)]
+
+
+def _copy_rows_all_layers(
+    layers: Sequence[NativeLayerKVCache],
+    table: CacheTable,
+    other_layers: Sequence[NativeLayerKVCache],
+    other_table: CacheTable,
+    rows: Sequence[int],
 ) -> None:
-    """Copy rows of all layers behind those of others."""
-    pairs = [pair for pair in zip(mine, others, strict=True) if not pair[0].empty]
+    """Append rows of the other layers to these layers."""
+    pairs = [pair for pair in zip(layers, other_layers, strict=True) if not pair[0].empty]
     if not pairs or not rows:
         return
-    before, new = pairs[0][0].lengths, tuple(pairs[0][1].lengths[row] for row in rows)
-    here, lengths = len(before), before + new
-    for kept, _ in pairs:
-        kept.make_room(len(lengths), max(new))
-        kept.lengths = lengths
-    move(len(mine), from_at, at, rows, range(here, len(lengths)), lengths)
+    old_lengths, new_lengths = pairs[0][0].lengths, tuple(pairs[0][1].lengths[row] for row in rows)
+    offset, lengths = len(old_lengths), old_lengths + new_lengths
+    for layer, _ in pairs:
+        layer.ensure_capacity(len(lengths), max(new_lengths))
+        layer.lengths = lengths
+    copy_cache_rows(len(layers), other_table, table, rows, range(offset, len(lengths)), lengths)

@@ -1,9 +1,9 @@
-"""Matrices in the layout that a CPU reads them fastest in.
+"""Linear layers packed for CPU inference.
 
-When a text is written a token at a time, few vectors meet many weights, and nearly all of the time goes into fetching
-the weights. So they are laid out once as the compiled product reads them (`compiled.py`) or, where there is none, as
-the kernels of oneDNN do; or they are kept as bytes (`int8.py`). Matrices that read the same vectors are put on top of
-each other and multiplied in one go.
+In autoregressive decoding few vectors are multiplied by many weights, and nearly all of the time goes into reading the
+weights. So weights are packed once, as the native GEMM reads them (`modules_native.py`) or, without the native library,
+as oneDNN does; or they are quantized to int8 (`linear_int8.py`). Layers with the same input are fused: their weights
+are concatenated.
 """
 
 from __future__ import annotations
@@ -16,108 +16,106 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from regard.checkpoint.quantized_tensor import Rounded
+from regard.checkpoint.quantized_tensor import QuantizedTensor
 from regard.native.library import available
 
 
 class Precision(Enum):
-    """What the weights of a prepared network are kept in."""
+    """The precision of the weights of a compiled network."""
 
-    FP32 = "fp32"
-    """As they are: the same numbers as the plain network's, but for the order of additions."""
+    FLOAT32 = "float32"
+    """The weights of the original network. Results differ only by the order of additions."""
     INT8 = "int8"
-    """Bytes, a quarter of the memory. What that costs in quality is measured (`quality.py`)."""
+    """int8 weights, a quarter of the memory. `quantization_error.py` measures what that costs in quality."""
+
+    @classmethod
+    def _missing_(cls, value: object) -> Precision | None:
+        """Accept "fp32", the name of FLOAT32 in older versions."""
+        return cls.FLOAT32 if value == "fp32" else None
 
 
 @dataclass(frozen=True)
-class Affine:
-    """The numbers of a matrix that is to be prepared: x ↦ x·weightᵀ + bias."""
+class LinearWeights:
+    """The weight and bias of a linear layer before packing: x ↦ x·weightᵀ + bias."""
 
-    weight: Float[Tensor, "output input"] | Rounded
-    """As numbers, or in the levels that a folder has."""
+    weight: Float[Tensor, "output input"] | QuantizedTensor
+    """float32, or quantized as in an int8 checkpoint."""
     bias: Float[Tensor, " output"] | None
 
     @classmethod
-    def of(cls, *layers: nn.Linear) -> Affine:
-        """Layers that read the same input, on top of each other."""
-        weight = together([numbers(layer) for layer in layers])
+    def from_layers(cls, *layers: nn.Linear) -> LinearWeights:
+        """Concatenate the weights of layers that have the same input."""
+        weight = concatenate_weights([weight_of(layer) for layer in layers])
         biases: list[Tensor | None] = [layer.bias for layer in layers]
-        there = [bias.detach() for bias in biases if bias is not None]
-        return cls(weight, torch.cat(there) if there else None)
+        present = [bias.detach() for bias in biases if bias is not None]
+        return cls(weight, torch.cat(present) if present else None)
 
     @property
-    def widened(self) -> Float[Tensor, "output input"]:
-        """The weight as numbers."""
-        return self.weight.widened() if isinstance(self.weight, Rounded) else self.weight
+    def dequantized_weight(self) -> Float[Tensor, "output input"]:
+        """The weight in float32."""
+        return self.weight.dequantize() if isinstance(self.weight, QuantizedTensor) else self.weight
 
 
-def numbers(layer: nn.Module) -> Float[Tensor, "output input"] | Rounded:
-    """The weight of a layer or a table as it was loaded."""
+def weight_of(layer: nn.Module) -> Float[Tensor, "output input"] | QuantizedTensor:
+    """Return the weight of a linear layer or an embedding as it was loaded: float32 or quantized."""
     weight: Tensor = layer.get_parameter("weight").detach()
-    return Rounded(weight, layer.get_buffer("scale")) if weight.dtype == torch.int8 else weight
+    return QuantizedTensor(weight, layer.get_buffer("scale")) if weight.dtype == torch.int8 else weight
 
 
-def together(weights: Sequence[Tensor | Rounded]) -> Float[Tensor, "output input"] | Rounded:
-    """Matrices on top of each other; one by itself is not copied."""
+def concatenate_weights(weights: Sequence[Tensor | QuantizedTensor]) -> Float[Tensor, "output input"] | QuantizedTensor:
+    """Concatenate weights along the output dimension. A single weight is not copied."""
     if len(weights) == 1:
         return weights[0]
-    rounded = [weight for weight in weights if isinstance(weight, Rounded)]
-    if len(rounded) == len(weights):
-        return Rounded(torch.cat([one.levels for one in rounded]), torch.cat([one.scale for one in rounded]))
-    return torch.cat([weight.widened() if isinstance(weight, Rounded) else weight for weight in weights])
+    quantized = [weight for weight in weights if isinstance(weight, QuantizedTensor)]
+    if len(quantized) == len(weights):
+        qweight = torch.cat([weight.qweight for weight in quantized])
+        return QuantizedTensor(qweight, torch.cat([weight.scale for weight in quantized]))
+    return torch.cat([weight.dequantize() if isinstance(weight, QuantizedTensor) else weight for weight in weights])
 
 
-class Plain(nn.Module):
-    """As torch has it, where it knows no better layout."""
+class TorchLinear(nn.Module):
+    """A linear layer in torch's layout, if torch has no oneDNN."""
 
     bias: Tensor | None
 
-    def __init__(self, affine: Affine) -> None:
+    def __init__(self, weights: LinearWeights) -> None:
         super().__init__()
-        self.weight = nn.Buffer(affine.widened.contiguous(), persistent=False)
-        self.register_buffer("bias", affine.bias, persistent=False)
+        self.weight = nn.Buffer(weights.dequantized_weight.contiguous(), persistent=False)
+        self.register_buffer("bias", weights.bias, persistent=False)
 
     def forward(self, x: Float[Tensor, "*any input"]) -> Float[Tensor, "*any output"]:
-        """x·weightᵀ + bias."""
+        """Return x·weightᵀ + bias."""
         return nn.functional.linear(x, self.weight, self.bias)
 
 
-class Packed(nn.Module):
-    """The same in blocks, as oneDNN's kernels read them."""
+class OneDnnLinear(nn.Module):
+    """A linear layer in the blocked layout of oneDNN's kernels."""
 
     bias: Tensor | None
 
-    def __init__(self, affine: Affine) -> None:
+    def __init__(self, weights: LinearWeights) -> None:
         super().__init__()
-        self.weight = torch.ops.mkldnn._reorder_linear_weight(affine.widened.contiguous())
-        self.register_buffer("bias", affine.bias, persistent=False)
+        self.weight = torch.ops.mkldnn._reorder_linear_weight(weights.dequantized_weight.contiguous())
+        self.register_buffer("bias", weights.bias, persistent=False)
 
     def forward(self, x: Float[Tensor, "*any input"]) -> Float[Tensor, "*any output"]:
-        """x·weightᵀ + bias."""
+        """Return x·weightᵀ + bias."""
         return torch.ops.mkldnn._linear_pointwise.default(x, self.weight, self.bias, "none", [], "")
 
 
-def matrix(affine: Affine, precision: Precision) -> nn.Module:
-    """The quickest form of these numbers on this machine."""
+def make_linear(weights: LinearWeights, precision: Precision) -> nn.Module:
+    """Return the fastest linear layer with these weights on this machine."""
     if available():
-        from regard.engine.modules_native import InPanels
+        from regard.engine.modules_native import PackedLinear
 
-        return InPanels(affine, precision)
+        return PackedLinear(weights, precision)
     if precision is Precision.INT8:
-        from regard.engine.linear_int8 import int8
+        from regard.engine.linear_int8 import make_int8_linear
 
-        return int8(affine)
-    return Packed(affine) if torch._C._has_mkldnn else Plain(affine)
-
-
-def matrix_of(layers: Sequence[nn.Linear], precision: Precision) -> nn.Module:
-    """The quickest form of layers that read the same input, on top of each other."""
-    return matrix(Affine.of(*layers), precision)
+        return make_int8_linear(weights)
+    return OneDnnLinear(weights) if torch._C._has_mkldnn else TorchLinear(weights)
 
 
-def named(precision: Precision | str) -> Precision:
-    """A precision by its name."""
-    known = [kind.value for kind in Precision]
-    if not isinstance(precision, Precision) and precision not in known:
-        raise ValueError(f"there is no precision {precision!r}: choose one of {', '.join(known)}")
-    return Precision(precision)
+def make_fused_linear(layers: Sequence[nn.Linear], precision: Precision) -> nn.Module:
+    """Return the fastest linear layer for several layers that have the same input, with concatenated outputs."""
+    return make_linear(LinearWeights.from_layers(*layers), precision)

@@ -1,4 +1,4 @@
-"""Parts that call the compiled functions (`regard.native`), where the machine has them."""
+"""Inference modules built on the native kernels (`regard.native`)."""
 
 from __future__ import annotations
 
@@ -9,153 +9,157 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from regard.checkpoint.quantized_tensor import Rounded, rounded
-from regard.engine.linear import Affine, Precision
+from regard.checkpoint.quantized_tensor import QuantizedTensor, quantize
+from regard.engine.linear import LinearWeights, Precision
 from regard.native import ctypes_structs, ops
 from regard.transformer.config import Activation, NormOrder
-from regard.transformer.feedforward import KINDS, Dense, Gated
-from regard.transformer.head_base import Vectors
+from regard.transformer.feedforward import ACTIVATION_OF, Dense, Gated
+from regard.transformer.head_base import HiddenStates
 from regard.transformer.normalization import LayerNorm, RMSNorm
 from regard.transformer.residual import Residual
 
-STAYS = (
-    "a prepared network stays float32 on the CPU, and is neither copied nor pickled: move, change, copy or save the "
-    "network that it was prepared from, and prepare that"
+IMMOVABLE = (
+    "a compiled network cannot be moved, cast, copied or pickled: do that to the original network and compile it again"
 )
 
 
-class InPlace(nn.Module):
-    """A part whose tensors the compiled functions know by their addresses: they stay where and what they are."""
+class FixedAddressModule(nn.Module):
+    """A module whose tensors C accesses by address, so they can be neither moved nor cast."""
 
-    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> InPlace:
-        before = self._addresses()
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> FixedAddressModule:
+        addresses = self._tensor_addresses()
         super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
-        if self._addresses() != before:
-            raise TypeError(f"this network is of no more use: {STAYS}")
+        if self._tensor_addresses() != addresses:
+            raise TypeError(f"this compiled network is now invalid: {IMMOVABLE}")
         return self
 
-    def _addresses(self) -> list[tuple[int, torch.dtype]]:
+    def _tensor_addresses(self) -> list[tuple[int, torch.dtype]]:
         tensors = [*self.parameters(recurse=False), *self.buffers(recurse=False)]
         return [(tensor.data_ptr(), tensor.dtype) for tensor in tensors]
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> Never:
-        raise TypeError(STAYS)
+        raise TypeError(IMMOVABLE)
 
 
-class InPanels(InPlace):
-    """A matrix in panels of some outputs, of floats or of bytes, as the compiled product reads it.
+class PackedLinear(FixedAddressModule):
+    """A linear layer whose weight is packed in panels for the native GEMM, in float32 or int8.
 
-    With bytes, each vector that comes is rounded to bytes too, by its largest number: what becomes of a vector does not
-    depend on those beside it.
+    With an int8 weight, each input vector is quantized to int8 with its own scale, so its result does not depend on the
+    other vectors.
     """
 
     scale: Tensor | None
     bias: Tensor | None
 
-    def __init__(self, affine: Affine, precision: Precision, activation: Activation | None = None) -> None:
+    def __init__(self, weights: LinearWeights, precision: Precision, activation: Activation | None = None) -> None:
         super().__init__()
         scale = None
         if precision is Precision.INT8:
-            weight = affine.weight if isinstance(affine.weight, Rounded) else Rounded(*rounded(affine.weight))
-            self.outputs, self.inputs = weight.levels.shape
-            packed, scale = ops.pack_bytes(weight.levels), weight.scale.contiguous()
+            weight = (
+                weights.weight
+                if isinstance(weights.weight, QuantizedTensor)
+                else QuantizedTensor(*quantize(weights.weight))
+            )
+            self.out_features, self.in_features = weight.qweight.shape
+            packed, scale = ops.pack_int8(weight.qweight), weight.scale.contiguous()
         else:
-            numbers = affine.widened
-            self.outputs, self.inputs = numbers.shape
-            packed = ops.pack(numbers)
+            dequantized = weights.dequantized_weight
+            self.out_features, self.in_features = dequantized.shape
+            packed = ops.pack_f32(dequantized)
         self.packed = nn.Buffer(packed, persistent=False)
         self.register_buffer("scale", scale, persistent=False)
-        self.register_buffer("bias", affine.bias, persistent=False)
-        places = (ctypes_structs.pointer(x) for x in (self.packed, scale, affine.bias))
-        self.matrix = ctypes_structs.Matrix(self.outputs, self.inputs, *places, ops.ACTIVATIONS[activation])
+        self.register_buffer("bias", weights.bias, persistent=False)
+        pointers = (ctypes_structs.pointer(x) for x in (self.packed, scale, weights.bias))
+        self.struct = ctypes_structs.PackedMatrix(
+            self.out_features, self.in_features, *pointers, ops.ACTIVATION_CODES[activation]
+        )
 
     def forward(self, x: Float[Tensor, "*any input"]) -> Float[Tensor, "*any output"]:
-        """activation(x·weightᵀ + bias)."""
+        """Return activation(x·weightᵀ + bias)."""
         if x.dim() == 2:
-            return ops.multiply(x, self.matrix)
-        return ops.multiply(x.flatten(0, -2), self.matrix).view(*x.shape[:-1], -1)
+            return ops.packed_linear(x, self.struct)
+        return ops.packed_linear(x.flatten(0, -2), self.struct).view(*x.shape[:-1], -1)
 
-    def only(self, chosen: Int[Tensor, " chosen"]) -> InPanels:
-        """The matrix of these outputs alone."""
-        width, together = ops.panel(), ops.together()
-        bias, panel, place = None if self.bias is None else self.bias[chosen], chosen // width, chosen % width
+    def select_outputs(self, indices: Int[Tensor, " chosen"]) -> PackedLinear:
+        """Return a linear layer with these outputs only."""
+        width, group_size = ops.panel_width(), ops.int8_group_size()
+        bias, panel, column = None if self.bias is None else self.bias[indices], indices // width, indices % width
         if self.scale is None:
-            weight = self.packed.view(-1, self.inputs, width)[panel, :, place]
-            return InPanels(Affine(weight, bias), Precision.FP32)
-        groups = self.packed.view(-1, -(-self.inputs // together), width, together)[panel, :, place]
-        levels = groups.flatten(1)[:, : self.inputs] ^ -ops.added()
-        return InPanels(Affine(Rounded(levels, self.scale[chosen]), bias), Precision.INT8)
+            weight = self.packed.view(-1, self.in_features, width)[panel, :, column]
+            return PackedLinear(LinearWeights(weight, bias), Precision.FLOAT32)
+        groups = self.packed.view(-1, -(-self.in_features // group_size), width, group_size)[panel, :, column]
+        qweight = groups.flatten(1)[:, : self.in_features] ^ -ops.int8_offset()
+        return PackedLinear(LinearWeights(QuantizedTensor(qweight, self.scale[indices]), bias), Precision.INT8)
 
 
-class CompiledDense(nn.Module):
-    """down(activation(up(x))), the activation on the way."""
+class NativeDense(nn.Module):
+    """down(activation(up(x))); the GEMM of `up` applies the activation."""
 
-    def __init__(self, plain: Dense, precision: Precision) -> None:
+    def __init__(self, original: Dense, precision: Precision) -> None:
         super().__init__()
-        self.up = InPanels(Affine.of(plain.up), precision, KINDS[plain.activation])
-        self.down = InPanels(Affine.of(plain.down), precision)
+        self.up = PackedLinear(LinearWeights.from_layers(original.up), precision, ACTIVATION_OF[original.activation])
+        self.down = PackedLinear(LinearWeights.from_layers(original.down), precision)
 
     def forward(self, x: Float[Tensor, "*any model"]) -> Float[Tensor, "*any model"]:
-        """Each vector transformed."""
+        """Apply the feed-forward layer."""
         return self.down(self.up(x))
 
 
-class CompiledGated(nn.Module):
-    """down(activation(gate(x)) · up(x)), gate and up by one matrix."""
+class NativeGated(nn.Module):
+    """down(activation(gate(x)) · up(x)); gate and up are one fused linear layer."""
 
-    def __init__(self, plain: Gated, precision: Precision) -> None:
+    def __init__(self, original: Gated, precision: Precision) -> None:
         super().__init__()
-        self.gate_up = InPanels(Affine.of(plain.gate, plain.up), precision)
-        self.down = InPanels(Affine.of(plain.down), precision)
-        self.activation = ops.ACTIVATIONS[KINDS[plain.activation]]
+        self.gate_up = PackedLinear(LinearWeights.from_layers(original.gate, original.up), precision)
+        self.down = PackedLinear(LinearWeights.from_layers(original.down), precision)
+        self.activation = ops.ACTIVATION_CODES[ACTIVATION_OF[original.activation]]
 
     def forward(self, x: Float[Tensor, "*any model"]) -> Float[Tensor, "*any model"]:
-        """Each vector transformed."""
-        found = self.down(ops.gate(self.gate_up(x.flatten(0, -2)), self.activation))
-        return found if x.dim() == 2 else found.view(*x.shape)
+        """Apply the feed-forward layer."""
+        output = self.down(ops.gated_activation(self.gate_up(x.flatten(0, -2)), self.activation))
+        return output if x.dim() == 2 else output.view(*x.shape)
 
 
-class CompiledNorm(InPlace):
-    """LayerNorm or RMSNorm; of a sum, if asked."""
+class NativeNorm(FixedAddressModule):
+    """LayerNorm or RMSNorm, optionally of a sum (Add & Norm)."""
 
     bias: Tensor | None
 
-    def __init__(self, plain: LayerNorm | RMSNorm) -> None:
+    def __init__(self, original: LayerNorm | RMSNorm) -> None:
         super().__init__()
-        self.weight = plain.weight
-        self.bias = plain.bias if isinstance(plain, LayerNorm) else None
-        places = (ctypes_structs.pointer(x) for x in (self.weight, self.bias))
-        self.norm = ctypes_structs.Norm(*places, plain.epsilon, isinstance(plain, LayerNorm))
+        self.weight = original.weight
+        self.bias = original.bias if isinstance(original, LayerNorm) else None
+        pointers = (ctypes_structs.pointer(x) for x in (self.weight, self.bias))
+        self.struct = ctypes_structs.Norm(*pointers, original.epsilon, isinstance(original, LayerNorm))
 
-    def forward(self, x: Float[Tensor, "*any dim"], said: Tensor | None = None) -> Float[Tensor, "*any dim"]:
-        """norm(x + said)."""
-        flat = [None if part is None else part.flatten(0, -2) for part in (x, said)]
-        assert flat[0] is not None
-        return ops.add_and_normalise(flat[0], flat[1], self.norm).view(x.shape)
-
-
-def norm_of(part: nn.Module | None) -> ctypes_structs.Norm | None:
-    """A compiled norm's own numbers, if there is one."""
-    return part.norm if isinstance(part, CompiledNorm) else None
+    def forward(self, x: Float[Tensor, "*any dim"], sublayer_output: Tensor | None = None) -> Float[Tensor, "*any dim"]:
+        """Return norm(x + sublayer_output)."""
+        flat_output = None if sublayer_output is None else sublayer_output.flatten(0, -2)
+        return ops.add_norm(x.flatten(0, -2), flat_output, self.struct).view(x.shape)
 
 
-class CompiledResidual(nn.Module):
-    """The connection around a sublayer, without dropout; sum and norm in one go where they follow each other."""
+def norm_struct(module: nn.Module | None) -> ctypes_structs.Norm | None:
+    """Return the C struct of a native norm, or None if there is no norm."""
+    return module.struct if isinstance(module, NativeNorm) else None
 
-    def __init__(self, plain: Residual) -> None:
+
+class NativeResidual(nn.Module):
+    """The residual connection around a sublayer, without dropout. With post-norm, sum and norm are one kernel."""
+
+    def __init__(self, original: Residual) -> None:
         super().__init__()
-        self.order = plain.order
-        self.norm = _norm(plain.norm)
-        self.output_norm = None if plain.output_norm is None else _norm(plain.output_norm)
+        self.order = original.order
+        self.norm = _native_norm(original.norm)
+        self.output_norm = None if original.output_norm is None else _native_norm(original.output_norm)
 
-    def forward(self, x: Vectors, sublayer: Callable[[Vectors], Vectors]) -> Vectors:
-        """The sublayer's answer, connected."""
+    def forward(self, x: HiddenStates, sublayer: Callable[[HiddenStates], HiddenStates]) -> HiddenStates:
+        """Apply the sublayer and add its input."""
         if self.order is NormOrder.POST:
             return self.norm(x, sublayer(x))
-        said = sublayer(self.norm(x))
-        return x + (said if self.output_norm is None else self.output_norm(said))
+        output = sublayer(self.norm(x))
+        return x + (output if self.output_norm is None else self.output_norm(output))
 
 
-def _norm(plain: nn.Module) -> CompiledNorm:
-    assert isinstance(plain, LayerNorm | RMSNorm)
-    return CompiledNorm(plain)
+def _native_norm(original: nn.Module) -> NativeNorm:
+    assert isinstance(original, LayerNorm | RMSNorm)
+    return NativeNorm(original)

@@ -1,4 +1,4 @@
-"""Parts whose matrices are prepared. Each stands in for one of `regard.transformer`, and is called like it."""
+"""Inference modules built on torch. Each replaces a module of `regard.transformer` and has the same interface."""
 
 from __future__ import annotations
 
@@ -8,184 +8,187 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from regard.checkpoint.quantized_tensor import Rounded
-from regard.engine.linear import Affine, Precision, matrix, matrix_of, numbers
-from regard.engine.modules_native import CompiledDense, CompiledGated, CompiledNorm, CompiledResidual
+from regard.checkpoint.quantized_tensor import QuantizedTensor
+from regard.engine.linear import LinearWeights, Precision, make_fused_linear, make_linear, weight_of
+from regard.engine.modules_native import NativeDense, NativeGated, NativeNorm, NativeResidual
 from regard.native.library import available
 from regard.transformer.attention import Heads, KeyHeads, Projection
-from regard.transformer.attention_kernel import Bias, Kernel, Key, Query, fused, weights
-from regard.transformer.batch_layout import Rows
+from regard.transformer.attention_kernel import AttentionKernel, Bias, Key, Query, attention_weights, fused_attention
+from regard.transformer.batch_layout import BatchLayout
 from regard.transformer.config import NormOrder
 from regard.transformer.embedding import Tokens
 from regard.transformer.feedforward import Dense, Gated
 from regard.transformer.head import LanguageModel
-from regard.transformer.head_base import EachToken, Scores, Vectors
-from regard.transformer.mask import Visible
+from regard.transformer.head_base import HeadOutput, HiddenStates, PerTokenHead
+from regard.transformer.mask import AttentionMask
 from regard.transformer.normalization import LayerNorm, RMSNorm
 from regard.transformer.residual import Residual
 
-FEW = 16
-"""Up to so many queries of a row, attention is written out."""
+MAX_EXPLICIT_QUERIES = 16
+"""Up to this many queries of a sequence, attention is computed explicitly instead of by torch's fused kernel."""
 
 
 class SelfProjection(nn.Module):
-    """Query, key and value of the same vectors, by one matrix."""
+    """Query, key and value of the same hidden states, as one fused linear layer."""
 
-    def __init__(self, plain: Projection, precision: Precision) -> None:
+    def __init__(self, original: Projection, precision: Precision) -> None:
         super().__init__()
-        self.head_dim = plain.head_dim
-        layers = (plain.query, plain.key, plain.value)
-        self.heads = [layer.out_features // plain.head_dim for layer in layers]
-        self.matrix = matrix_of(layers, precision)
+        self.head_dim = original.head_dim
+        layers = (original.query, original.key, original.value)
+        self.head_counts = [layer.out_features // original.head_dim for layer in layers]
+        self.linear = make_fused_linear(layers, precision)
 
     def forward(self, hidden: Float[Tensor, "tokens model"]) -> tuple[Heads, KeyHeads, KeyHeads]:
-        """Query, key and value."""
-        found = self.matrix(hidden)
-        query, key, value = found.view(len(found), -1, self.head_dim).split(self.heads, dim=1)
+        """Return query, key and value."""
+        output = self.linear(hidden)
+        query, key, value = output.view(len(output), -1, self.head_dim).split(self.head_counts, dim=1)
         return query, key, value
 
 
 class CrossProjection(nn.Module):
-    """Queries of some vectors, and keys and values of others: the latter two by one matrix."""
+    """Queries of one sequence, keys and values of another; key and value are one fused linear layer."""
 
-    def __init__(self, plain: Projection, precision: Precision, numbers: torch.dtype = torch.float32) -> None:
+    def __init__(self, original: Projection, precision: Precision, kv_dtype: torch.dtype = torch.float32) -> None:
         super().__init__()
-        self.head_dim, self.numbers = plain.head_dim, numbers
-        self.heads = [layer.out_features // plain.head_dim for layer in (plain.query, plain.key, plain.value)]
-        self.query = matrix_of([plain.query], precision)
-        self.key_value = matrix_of([plain.key, plain.value], precision)
+        self.head_dim, self.kv_dtype = original.head_dim, kv_dtype
+        self.head_counts = [
+            layer.out_features // original.head_dim for layer in (original.query, original.key, original.value)
+        ]
+        self.query = make_fused_linear([original.query], precision)
+        self.key_value = make_fused_linear([original.key, original.value], precision)
 
     def forward(self, hidden: Float[Tensor, "tokens model"]) -> tuple[Heads, KeyHeads, KeyHeads]:
-        """Query, key and value of the same vectors."""
-        return self.asking(hidden), *self.answering(hidden)
+        """Return query, key and value of the same hidden states."""
+        return self.query_heads(hidden), *self.key_value_heads(hidden)
 
-    def asking(self, hidden: Float[Tensor, "tokens model"]) -> Heads:
-        """The queries alone."""
+    def query_heads(self, hidden: Float[Tensor, "tokens model"]) -> Heads:
+        """Return the queries."""
         return self.query(hidden).view(len(hidden), -1, self.head_dim)
 
-    def answering(self, hidden: Float[Tensor, "key_tokens model"]) -> tuple[KeyHeads, KeyHeads]:
-        """The keys and values alone."""
-        found = self.key_value(hidden).to(self.numbers)
-        key, value = found.view(len(hidden), -1, self.head_dim).chunk(2, dim=1)
+    def key_value_heads(self, hidden: Float[Tensor, "key_tokens model"]) -> tuple[KeyHeads, KeyHeads]:
+        """Return keys and values."""
+        output = self.key_value(hidden).to(self.kv_dtype)
+        key, value = output.view(len(hidden), -1, self.head_dim).chunk(2, dim=1)
         return key, value
 
 
-class QuickDense(nn.Module):
+class InferenceDense(nn.Module):
     """down(activation(up(x)))."""
 
-    def __init__(self, plain: Dense, precision: Precision) -> None:
+    def __init__(self, original: Dense, precision: Precision) -> None:
         super().__init__()
-        self.up, self.down = matrix_of([plain.up], precision), matrix_of([plain.down], precision)
-        self.activation = plain.activation
+        self.up, self.down = make_fused_linear([original.up], precision), make_fused_linear([original.down], precision)
+        self.activation = original.activation
 
     def forward(self, x: Float[Tensor, "*any model"]) -> Float[Tensor, "*any model"]:
-        """Each vector transformed."""
+        """Apply the feed-forward layer."""
         return self.down(self.activation(self.up(x)))
 
 
-class QuickGated(nn.Module):
-    """down(activation(gate(x)) · up(x)), gate and up by one matrix."""
+class InferenceGated(nn.Module):
+    """down(activation(gate(x)) · up(x)); gate and up are one fused linear layer."""
 
-    def __init__(self, plain: Gated, precision: Precision) -> None:
+    def __init__(self, original: Gated, precision: Precision) -> None:
         super().__init__()
-        self.gate_up, self.down = matrix_of([plain.gate, plain.up], precision), matrix_of([plain.down], precision)
-        self.activation = plain.activation
+        self.gate_up = make_fused_linear([original.gate, original.up], precision)
+        self.down = make_fused_linear([original.down], precision)
+        self.activation = original.activation
 
     def forward(self, x: Float[Tensor, "*any model"]) -> Float[Tensor, "*any model"]:
-        """Each vector transformed."""
+        """Apply the feed-forward layer."""
         gate, up = self.gate_up(x).chunk(2, dim=-1)
         return self.down(self.activation(gate).mul_(up))
 
 
-class QuickResidual(nn.Module):
-    """The connection around a sublayer, without dropout."""
+class InferenceResidual(nn.Module):
+    """The residual connection around a sublayer, without dropout."""
 
-    def __init__(self, plain: Residual) -> None:
+    def __init__(self, original: Residual) -> None:
         super().__init__()
-        self.before = plain.order is not NormOrder.POST
-        self.norm, self.output_norm = plain.norm, plain.output_norm
+        self.pre_norm = original.order is not NormOrder.POST
+        self.norm, self.output_norm = original.norm, original.output_norm
 
-    def forward(self, x: Vectors, sublayer: Callable[[Vectors], Vectors]) -> Vectors:
-        """The sublayer's answer, connected."""
-        if not self.before:
+    def forward(self, x: HiddenStates, sublayer: Callable[[HiddenStates], HiddenStates]) -> HiddenStates:
+        """Apply the sublayer and add its input."""
+        if not self.pre_norm:
             return self.norm(x + sublayer(x))
-        said = sublayer(self.norm(x))
-        return x + (said if self.output_norm is None else self.output_norm(said))
+        output = sublayer(self.norm(x))
+        return x + (output if self.output_norm is None else self.output_norm(output))
 
 
-class QuickKernel(Kernel):
-    """Attention of a few queries, such as the beams of a text: written out, which is quicker there than torch's fused
-    kernel. Which way is taken does not depend on the texts beside."""
+class InferenceKernel(AttentionKernel):
+    """Attention that computes softmax(QKᵀ)V explicitly for a few queries, such as the beams of a sequence. There it is
+    faster than torch's fused kernel. The choice does not depend on the other sequences of the batch."""
 
-    def forward(self, query: Query, key: Key, value: Key, visible: Visible, bias: Bias | None) -> Query:
-        """The answer to each query."""
-        if not 1 < query.shape[2] <= FEW or query.shape[1] != key.shape[1]:
-            return fused(query, key, value, self.scale, visible, bias)
-        return weights(query, key, self.scale, visible, bias) @ value
+    def forward(self, query: Query, key: Key, value: Key, attention_mask: AttentionMask, bias: Bias | None) -> Query:
+        """Return the attention output."""
+        if not 1 < query.shape[2] <= MAX_EXPLICIT_QUERIES or query.shape[1] != key.shape[1]:
+            return fused_attention(query, key, value, self.scale, attention_mask, bias)
+        return attention_weights(query, key, self.scale, attention_mask, bias) @ value
 
 
-class QuickLanguageModel(EachToken):
-    """Scores every token of the vocabulary at every position."""
+class InferenceLanguageModel(PerTokenHead):
+    """Language-modelling head: the logits of the vocabulary at every position."""
 
-    def __init__(self, plain: LanguageModel, precision: Precision) -> None:
+    def __init__(self, original: LanguageModel, precision: Precision) -> None:
         super().__init__()
-        self.transform = plain.transform
-        weight, bias = numbers(plain.output), None if plain.bias is None else plain.bias.detach()
-        if plain.scale != 1:  # of the vectors, which is one of the matrix
-            weight = weight.times(plain.scale) if isinstance(weight, Rounded) else weight * plain.scale
-        self.matrix = matrix(Affine(weight, bias), precision)
+        self.transform = original.transform
+        weight, bias = weight_of(original.output), None if original.bias is None else original.bias.detach()
+        if original.scale != 1:  # scaling the weight is the same as scaling the hidden states
+            weight = weight.multiply(original.scale) if isinstance(weight, QuantizedTensor) else weight * original.scale
+        self.linear = make_linear(LinearWeights(weight, bias), precision)
 
-    def forward(self, x: Vectors, rows: Rows) -> Scores:
-        """The scores at each position."""
-        del rows
-        return Scores(words=self.matrix(x if self.transform is None else self.transform(x)))
+    def forward(self, x: HiddenStates, layout: BatchLayout) -> HeadOutput:
+        """Return the logits at each position."""
+        del layout
+        return HeadOutput(token_logits=self.linear(x if self.transform is None else self.transform(x)))
 
 
-class RoundedTokens(nn.Module):
-    """A token table in levels: only the rows that are looked up become numbers."""
+class QuantizedTokens(nn.Module):
+    """An int8 token embedding: only the rows that are looked up are dequantized."""
 
-    def __init__(self, plain: Rounded) -> None:
+    def __init__(self, original: QuantizedTensor) -> None:
         super().__init__()
-        self.levels = nn.Buffer(plain.levels, persistent=False)
-        self.scale = nn.Parameter(plain.scale, requires_grad=False)
+        self.qweight = nn.Buffer(original.qweight, persistent=False)
+        self.scale = nn.Parameter(original.scale, requires_grad=False)
 
     def forward(self, tokens: Int[Tensor, " tokens"]) -> Float[Tensor, "tokens dim"]:
-        """Look the tokens up."""
-        return self.levels[tokens] * self.scale[tokens, None]
+        """Return the embeddings of the tokens."""
+        return self.qweight[tokens] * self.scale[tokens, None]
 
 
-def quicker(part: nn.Module, precision: Precision) -> nn.Module | None:
-    """What stands in for a part, if there is something quicker."""
-    if available() and (found := _compiled(part, precision)) is not None:
-        return found
-    match part:
+def make_replacement(module: nn.Module, precision: Precision) -> nn.Module | None:
+    """Return the module that replaces this one, or None if there is no faster one."""
+    if available() and (native := _native_replacement(module, precision)) is not None:
+        return native
+    match module:
         case Dense():
-            return QuickDense(part, precision)
+            return InferenceDense(module, precision)
         case Gated():
-            return QuickGated(part, precision)
+            return InferenceGated(module, precision)
         case LanguageModel():
-            return QuickLanguageModel(part, precision)
+            return InferenceLanguageModel(module, precision)
         case Residual():
-            return QuickResidual(part)
-        case Kernel():
-            return QuickKernel(part.scale, part.dropout).eval()
+            return InferenceResidual(module)
+        case AttentionKernel():
+            return InferenceKernel(module.scale, module.dropout).eval()
         case Tokens():
-            table = numbers(part)
-            return RoundedTokens(table) if isinstance(table, Rounded) else None
+            table = weight_of(module)
+            return QuantizedTokens(table) if isinstance(table, QuantizedTensor) else None
         case _:
             return None
 
 
-def _compiled(part: nn.Module, precision: Precision) -> nn.Module | None:
-    """The same among the compiled parts."""
-    match part:
+def _native_replacement(module: nn.Module, precision: Precision) -> nn.Module | None:
+    """Return the replacement that is built on the native kernels, or None."""
+    match module:
         case Dense():
-            return CompiledDense(part, precision)
+            return NativeDense(module, precision)
         case Gated():
-            return CompiledGated(part, precision)
+            return NativeGated(module, precision)
         case Residual():
-            return CompiledResidual(part)
+            return NativeResidual(module)
         case LayerNorm() | RMSNorm():
-            return CompiledNorm(part)
+            return NativeNorm(module)
         case _:
             return None

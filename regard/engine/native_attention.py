@@ -1,7 +1,7 @@
-"""Attention by the compiled parts: row by row, with no padding, no masks written out, and nothing copied.
+"""Attention by the native kernels: on packed sequences, without padding, materialized masks or copies.
 
-At INT8 the keys and values of a decoder are bfloat16, kept or not: to fetch them takes more time than to multiply them,
-and what they lose is less than what the bytes of the matrices lose that they come from.
+At INT8 the keys and values of a decoder are bfloat16, with or without a cache: reading them takes more time than
+multiplying them, and the rounding error is smaller than that of the int8 weights that they are computed with.
 """
 
 from __future__ import annotations
@@ -12,79 +12,87 @@ import torch
 from torch import Tensor, nn
 
 from regard.native import ops
-from regard.native.ctypes_structs import lengths_of
-from regard.transformer.attention import Heads, KeyHeads, Looking, MultiHeadAttention, Source
-from regard.transformer.batch_layout import Rows
-from regard.transformer.cache import Kept
+from regard.native.ctypes_structs import row_lengths
+from regard.transformer.attention import AttentionContext, EncoderOutput, Heads, KeyHeads, MultiHeadAttention
+from regard.transformer.batch_layout import BatchLayout
+from regard.transformer.cache import LayerKVCache
 from regard.transformer.mask import Causal, Everything
 from regard.transformer.position import Rotation
 
-KNOWN_MASKS = (Causal, Everything)
-"""The masks that the compiled parts know."""
+SUPPORTED_MASKS = (Causal, Everything)
+"""The masks that the native kernels support."""
 
 
-class QuickAttention(MultiHeadAttention):
-    """The same attention. What the compiled parts do not know (masks but the two common ones, somebody who watches) is
-    left to torch."""
+class NativeAttention(MultiHeadAttention):
+    """Multi-head attention by the native kernels. torch is used for what they do not support: other masks than the two
+    common ones, and forward hooks on the attention kernel."""
 
-    def __init__(self, plain: MultiHeadAttention, numbers: torch.dtype = torch.float32) -> None:
-        nn.Module.__init__(self)  # its parts are those of the plain one: none is made anew
-        self.project, self.kernel, self.output = plain.project, plain.kernel, plain.output
-        self.numbers = numbers
-        """What keys and values are."""
+    def __init__(self, original: MultiHeadAttention, kv_dtype: torch.dtype = torch.float32) -> None:
+        nn.Module.__init__(self)  # not MultiHeadAttention's, because the submodules are those of the original
+        self.project, self.kernel, self.output = original.project, original.kernel, original.output
+        self.kv_dtype = kv_dtype
+        """The dtype of keys and values."""
 
     def forward(
-        self, hidden: Tensor, looking: Looking, source: Source | None = None, kept: Kept | None = None
+        self,
+        hidden: Tensor,
+        context: AttentionContext,
+        encoder_output: EncoderOutput | None = None,
+        cache: LayerKVCache | None = None,
     ) -> Tensor:
-        """Attend: to the row itself, or to `source`; with `kept`, also to what earlier steps left there."""
-        if source is not None or kept is None:
-            return super().forward(hidden, looking, source, kept)
+        """Attend to the sequence itself or to `encoder_output`; with `cache`, also to the cached keys and values."""
+        if encoder_output is not None or cache is None:
+            return super().forward(hidden, context, encoder_output, cache)
         query, key, value = self.project(hidden)
-        if isinstance(looking.position, Rotation):
-            query, key = looking.position.turn(query), looking.position.turn(key)
-        key, value = key.to(self.numbers), value.to(self.numbers)
-        before = kept.extend(looking.rows, key)
-        assert kept.key is not None
-        assert kept.value is not None
-        new, old = lengths_of(looking.rows.lengths), lengths_of(before)
-        ops.keep(kept.key, key, new, old)
-        ops.keep(kept.value, value, new, old)
-        return self.output(self._with_kept(query, looking, kept))
+        if isinstance(context.position, Rotation):
+            query, key = context.position.rotate(query), context.position.rotate(key)
+        key, value = key.to(self.kv_dtype), value.to(self.kv_dtype)
+        past_lengths = row_lengths(cache.reserve(context.layout, key))
+        assert cache.key is not None
+        assert cache.value is not None
+        new_lengths = row_lengths(context.layout.lengths)
+        ops.append_to_cache(cache.key, key, new_lengths, past_lengths)
+        ops.append_to_cache(cache.value, value, new_lengths, past_lengths)
+        return self.output(self._attend_cached(query, context, cache))
 
-    def _rowwise(self, query: Heads, key: KeyHeads, value: KeyHeads, looking: Looking, key_rows: Rows) -> Tensor:
-        if isinstance(looking.mask, Causal):
-            key, value = key.to(self.numbers), value.to(self.numbers)
-        if not self.knows(looking):
-            return super()._rowwise(query, key.to(query.dtype), value.to(query.dtype), looking, key_rows)
-        return self._attend(query, key, value, looking, key_rows.lengths)
+    def _attend_packed(
+        self, query: Heads, key: KeyHeads, value: KeyHeads, context: AttentionContext, key_layout: BatchLayout
+    ) -> Tensor:
+        if isinstance(context.mask, Causal):
+            key, value = key.to(self.kv_dtype), value.to(self.kv_dtype)
+        if not self.supports(context):
+            return super()._attend_packed(query, key.to(query.dtype), value.to(query.dtype), context, key_layout)
+        return self._attend(query, key, value, context, key_layout.lengths)
 
-    def _with_kept(self, query: Heads, looking: Looking, kept: Kept) -> Tensor:
-        if not self.knows(looking):
-            return super()._with_kept(query, looking, _like(query, kept))
-        assert kept.key is not None
-        assert kept.value is not None
-        return self._attend(query, kept.key, kept.value, looking, kept.lengths)
+    def _attend_cached(self, query: Heads, context: AttentionContext, cache: LayerKVCache) -> Tensor:
+        if not self.supports(context):
+            return super()._attend_cached(query, context, _cast_cache(query, cache))
+        assert cache.key is not None
+        assert cache.value is not None
+        return self._attend(query, cache.key, cache.value, context, cache.lengths)
 
-    def _attend(self, query: Heads, key: Tensor, value: Tensor, looking: Looking, keys: tuple[int, ...]) -> Tensor:
-        bias = looking.position if isinstance(looking.position, Tensor) else None
-        asking, answering = lengths_of(looking.rows.lengths), lengths_of(keys)
-        causal = isinstance(looking.mask, Causal)
-        return ops.attend(query, key, value, asking, answering, self.kernel.scale, causal, bias)
+    def _attend(
+        self, query: Heads, key: Tensor, value: Tensor, context: AttentionContext, key_lengths: tuple[int, ...]
+    ) -> Tensor:
+        bias = context.position if isinstance(context.position, Tensor) else None
+        lengths = row_lengths(context.layout.lengths), row_lengths(key_lengths)
+        causal = isinstance(context.mask, Causal)
+        return ops.attend(query, key, value, *lengths, self.kernel.scale, causal, bias)
 
-    def knows(self, looking: Looking) -> bool:
-        """Whether the compiled parts can do it."""
-        return type(looking.mask) in KNOWN_MASKS and not self.kernel._forward_hooks
-
-
-def _like(query: Tensor, kept: Kept) -> Kept:
-    """What is kept, in numbers like those of a query."""
-    assert kept.key is not None
-    assert kept.value is not None
-    found = copy.copy(kept)
-    found.key, found.value = kept.key.to(query.dtype), kept.value.to(query.dtype)
-    return found
+    def supports(self, context: AttentionContext) -> bool:
+        """Return whether the native kernels support the mask and no hook needs the torch kernel."""
+        return type(context.mask) in SUPPORTED_MASKS and not self.kernel._forward_hooks
 
 
-def fits(plain: nn.Module) -> bool:
-    """Whether this is an attention that the compiled parts know."""
-    return type(plain) is MultiHeadAttention
+def _cast_cache(query: Tensor, cache: LayerKVCache) -> LayerKVCache:
+    """Return a copy of the cache with the dtype of the query."""
+    assert cache.key is not None
+    assert cache.value is not None
+    result = copy.copy(cache)
+    result.key, result.value = cache.key.to(query.dtype), cache.value.to(query.dtype)
+    return result
+
+
+def is_supported(attention: nn.Module) -> bool:
+    """Return whether the native kernels support this kind of attention."""
+    return type(attention) is MultiHeadAttention

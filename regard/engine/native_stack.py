@@ -1,4 +1,4 @@
-"""A stack whose blocks are computed in one call."""
+"""A stack of blocks in one native call."""
 
 from __future__ import annotations
 
@@ -6,77 +6,84 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from regard.engine.hooks import Listeners
-from regard.engine.kv_cache import CompiledCache
-from regard.engine.modules_native import CompiledNorm, norm_of
-from regard.engine.native_attention import KNOWN_MASKS
-from regard.engine.native_block import CompiledBlock, Filled, Told, run
-from regard.transformer.attention import Looking, Source
-from regard.transformer.batch_layout import Rows
+from regard.engine.hooks import HookDetector
+from regard.engine.kv_cache import NativeCache
+from regard.engine.modules_native import NativeNorm, norm_struct
+from regard.engine.native_attention import SUPPORTED_MASKS
+from regard.engine.native_block import BatchDescriptor, CacheDescriptor, NativeBlock, run_blocks
+from regard.transformer.attention import AttentionContext, EncoderOutput
+from regard.transformer.batch_layout import BatchLayout
 from regard.transformer.cache import Cache, Memory
 from regard.transformer.mask import Everything, Mask
 from regard.transformer.stack import Stack
 
 
-class CompiledStack(Stack):
-    """The same stack, made of the same parts. Its blocks are called one by one where one of them has a mask of its own,
-    does not know what is asked, or is listened to."""
+class NativeStack(Stack):
+    """The same stack with the same submodules, in one native call. It calls its blocks one by one if the native call
+    does not support the arguments, or if a submodule has a forward hook."""
 
-    def __init__(self, plain: Stack, blocks: list[CompiledBlock]) -> None:
-        self.__dict__.update(plain.__dict__)  # its parts are those of the plain one: none is made anew
-        self.layers = [blocks[number] for number in self.order]
-        self.asks = any(block.cross_attention is not None for block in blocks)
-        self.last = norm_of(plain.final_norm)
-        self.listeners = Listeners(part for part in plain.modules() if part is not plain)
+    def __init__(self, original: Stack, blocks: list[NativeBlock]) -> None:
+        self.__dict__.update(original.__dict__)  # shares the original's submodules
+        self.layers = [blocks[index] for index in self.block_indices]
+        self.has_cross_attention = any(block.cross_attention is not None for block in blocks)
+        self.final_norm_struct = norm_struct(original.final_norm)
+        self.forward_hooks = HookDetector(module for module in original.modules() if module is not original)
 
     def forward(
         self,
         x: Float[Tensor, "tokens model"],
-        rows: Rows,
+        layout: BatchLayout,
         mask: Mask | None = None,
-        source: Source | None = None,
+        encoder_output: EncoderOutput | None = None,
         cache: Cache | Memory | None = None,
     ) -> Float[Tensor, "tokens model"]:
-        """Pass the tokens of a batch through all blocks."""
-        looking = self.knows(rows, mask, source, cache)
-        if looking is None:
-            return super().forward(x, rows, mask, source, cache)
-        assert isinstance(cache, CompiledCache | None)
-        return run(self.layers, x, looking, source, self._filled(rows, source, cache), self.last)
+        """Run all blocks on a packed batch."""
+        context = self.native_context(layout, mask, encoder_output, cache)
+        if context is None:
+            return super().forward(x, layout, mask, encoder_output, cache)
+        assert isinstance(cache, NativeCache | None)
+        caches = self._extend_cache(layout, encoder_output, cache)
+        return run_blocks(self.layers, x, context, encoder_output, caches, self.final_norm_struct)
 
-    def knows(
-        self, rows: Rows, mask: Mask | None, source: Source | None, cache: Cache | Memory | None
-    ) -> Looking | None:
-        """How the blocks look at a batch, if they know what is asked and nobody listens to a part."""
-        answered = not self.asks or (source is not None and cache is not None)
-        if not answered or not isinstance(cache, CompiledCache | None) or self.listeners:
+    def native_context(
+        self, layout: BatchLayout, mask: Mask | None, encoder_output: EncoderOutput | None, cache: Cache | Memory | None
+    ) -> AttentionContext | None:
+        """Return the attention context, or None if the arguments are not supported or a submodule has a hook."""
+        has_source = not self.has_cross_attention or (encoder_output is not None and cache is not None)
+        if not has_source or not isinstance(cache, NativeCache | None) or self.forward_hooks:
             return None
-        looking = self.looking(rows, mask, torch.float32, kept=cache is not None)
-        return looking if type(looking.mask) in KNOWN_MASKS else None
+        context = self.attention_context(layout, mask, torch.float32, cached=cache is not None)
+        return context if type(context.mask) in SUPPORTED_MASKS else None
 
-    def told(self, looking: Looking, source: Source | None, cache: CompiledCache) -> Told:
-        """What C is told of a batch, once there is room for it in the cache."""
-        return Told(self.layers, looking, source, self._filled(looking.rows, source, cache), self.last)
+    def describe_batch(
+        self, context: AttentionContext, encoder_output: EncoderOutput | None, cache: NativeCache
+    ) -> BatchDescriptor:
+        """Reserve capacity in the cache and return the arguments of the native call."""
+        caches = self._extend_cache(context.layout, encoder_output, cache)
+        return BatchDescriptor(self.layers, context, encoder_output, caches, self.final_norm_struct)
 
-    def new_cache(self) -> CompiledCache:
-        """An empty cache."""
-        return CompiledCache(len(self.order))
+    def new_cache(self) -> NativeCache:
+        """Return an empty cache."""
+        return NativeCache(len(self.block_indices))
 
-    def _filled(self, rows: Rows, source: Source | None, cache: CompiledCache | None) -> Filled:
-        """The caches of all blocks, with room for these rows."""
+    def _extend_cache(
+        self, layout: BatchLayout, encoder_output: EncoderOutput | None, cache: NativeCache | None
+    ) -> CacheDescriptor:
+        """Reserve capacity for the batch in the caches of all blocks, and describe them."""
         if cache is None:
-            return Filled()
-        filled = Filled(cache.own_at, cache.extend(rows, [block.like for block in self.layers]), cache.own[0].lengths)
-        if source is not None and self.asks:
-            for block, kept in zip(self.layers, cache.source, strict=True):
-                block.answer(source, kept)
-            filled.source = cache.source_at
-            filled.source_keys = next(kept.lengths for kept in cache.source if not kept.empty)
-        return filled
+            return CacheDescriptor()
+        past_lengths = cache.reserve(layout, [block.key_template for block in self.layers])
+        caches = CacheDescriptor(cache.layer_views, past_lengths, cache.layers[0].lengths)
+        if encoder_output is not None and self.has_cross_attention:
+            for block, cross_cache in zip(self.layers, cache.cross_layers, strict=True):
+                block.fill_cross_cache(encoder_output, cross_cache)
+            caches.cross_layer_views = cache.cross_layer_views
+            caches.source_lengths = next(layer.lengths for layer in cache.cross_layers if not layer.empty)
+        return caches
 
 
-def compiled_stack(stack: Stack) -> CompiledStack | None:
-    """The stack in one call, if all its blocks are compiled and see what the stack sees."""
-    blocks = [block for block in stack.blocks if isinstance(block, CompiledBlock)]
-    alike = all(isinstance(block.mask, Everything) for block in blocks) and len(blocks) == len(stack.blocks)
-    return CompiledStack(stack, blocks) if alike and isinstance(stack.final_norm, CompiledNorm | None) else None
+def try_native_stack(stack: Stack) -> NativeStack | None:
+    """Return the stack as one native call, or None unless all its blocks are native and have no mask of their own."""
+    blocks = [block for block in stack.blocks if isinstance(block, NativeBlock)]
+    supported = all(isinstance(block.mask, Everything) for block in blocks) and len(blocks) == len(stack.blocks)
+    return NativeStack(stack, blocks) if supported and isinstance(stack.final_norm, NativeNorm | None) else None

@@ -1,8 +1,8 @@
-"""What a network loses by being prepared: measured, on texts, against the network as it was."""
+"""Quantization error: compares a compiled network with the original on calibration samples."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -13,94 +13,122 @@ from torch import Tensor, nn
 
 from regard.checkpoint.files import read_json, write_json
 from regard.engine.linear import Precision
-from regard.transformer.batch_layout import Rows
+from regard.transformer.batch_layout import BatchLayout
 from regard.transformer.network import EncoderDecoder
 
-FILE = "engine.json"
-"""What a folder says about the precision that it was made for."""
+ENGINE_FILE = "engine.json"
+"""The file of a model folder with the precision that its weights were quantized for, and the quantization error."""
+OLD_FIELDS = {
+    "on": "dataset",
+    "cosine": "cosine_similarity",
+    "agreement": "top1_agreement",
+    "divergence": "kl_divergence",
+}
+"""Fields of `QuantizationMetrics` under their names in older files, where they are under the key "loss"."""
 
 
 @dataclass(frozen=True)
-class Probe:
-    """A text to measure on."""
+class CalibrationSample:
+    """A text to measure the quantization error on."""
 
     tokens: Sequence[int]
-    """What the network reads; of an encoder-decoder, the target."""
+    """The input of the network; of an encoder-decoder, the target."""
     source: Sequence[int] = ()
+    """The source, of an encoder-decoder."""
 
 
 @dataclass(frozen=True)
-class Loss:
-    """How far a prepared network is from the plain one."""
+class QuantizationMetrics:
+    """The difference between a compiled network and the original."""
 
-    on: str
-    """Which texts."""
+    dataset: str
+    """The name of the calibration texts."""
     tokens: int
-    cosine: float
-    """Between the vectors of both after the last block, on average."""
-    agreement: float | None = None
-    """How often both find the same token, or label, the likeliest."""
-    divergence: float | None = None
-    """How many nats a token costs more if one expects what the prepared network says (Kullback and Leibler)."""
+    """The number of tokens."""
+    cosine_similarity: float
+    """Mean cosine similarity of the hidden states after the last block."""
+    top1_agreement: float | None = None
+    """How often the most probable token, or label, is the same."""
+    kl_divergence: float | None = None
+    """Mean KL(original ‖ compiled) of the predicted distributions, in nats per token."""
 
     def __str__(self) -> str:
-        said = f"on {self.on} ({self.tokens:,} tokens): cosine of the vectors {self.cosine:.4f}"
-        if self.agreement is not None and self.divergence is not None:
-            said += f", the same likeliest token {self.agreement:.1%}, divergence {self.divergence:.4f} nats"
-        return said
+        text = (
+            f"quantization error on {self.dataset} ({self.tokens:,} tokens): "
+            f"cosine similarity {self.cosine_similarity:.4f}"
+        )
+        if self.top1_agreement is not None and self.kl_divergence is not None:
+            text += f", top-1 agreement {self.top1_agreement:.1%}, KL divergence {self.kl_divergence:.4f} nats"
+        return text
 
 
 @torch.inference_mode()
-def measure(plain: nn.Module, prepared: nn.Module, probes: Sequence[Probe], on: str) -> Loss:
-    """Let both read the same texts, and compare what they make of each token."""
-    cosines, same, divergences = [], [], []
-    for at in range(0, len(probes), 16):
-        part = probes[at : at + 16]
-        (one, said), (other, answered) = _read(plain, part), _read(prepared, part)
-        cosines.append(nn.functional.cosine_similarity(one, other, dim=-1))
-        if said is not None and answered is not None:
-            same.append((said.argmax(dim=-1) == answered.argmax(dim=-1)).float())
-            expected, found = said.log_softmax(dim=-1), answered.log_softmax(dim=-1)
-            divergences.append((expected.exp() * (expected - found)).sum(dim=-1))
-    return Loss(
-        on,
-        sum(len(probe.tokens) for probe in probes),
-        float(torch.cat(cosines).mean()),
-        float(torch.cat(same).mean()) if same else None,
+def measure_quantization_error(
+    reference: nn.Module, compiled: nn.Module, samples: Sequence[CalibrationSample], dataset: str
+) -> QuantizationMetrics:
+    """Run both networks on the samples and compare their hidden states and logits token by token."""
+    similarities, agreements, divergences = [], [], []
+    for start in range(0, len(samples), 16):
+        batch = samples[start : start + 16]
+        hidden, logits = _forward(reference, batch)
+        compiled_hidden, compiled_logits = _forward(compiled, batch)
+        similarities.append(nn.functional.cosine_similarity(hidden, compiled_hidden, dim=-1))
+        if logits is not None and compiled_logits is not None:
+            agreements.append((logits.argmax(dim=-1) == compiled_logits.argmax(dim=-1)).float())
+            log_probs, compiled_log_probs = logits.log_softmax(dim=-1), compiled_logits.log_softmax(dim=-1)
+            divergences.append((log_probs.exp() * (log_probs - compiled_log_probs)).sum(dim=-1))
+    return QuantizationMetrics(
+        dataset,
+        sum(len(sample.tokens) for sample in samples),
+        float(torch.cat(similarities).mean()),
+        float(torch.cat(agreements).mean()) if agreements else None,
         float(torch.cat(divergences).mean()) if divergences else None,
     )
 
 
-def _read(
-    network: nn.Module, probes: Sequence[Probe]
+def _forward(
+    network: nn.Module, samples: Sequence[CalibrationSample]
 ) -> tuple[Float[Tensor, "tokens model"], Float[Tensor, "scored labels"] | None]:
-    tokens, rows = _side_by_side([probe.tokens for probe in probes])
+    tokens, layout = _pack_tokens([sample.tokens for sample in samples])
     if isinstance(network, EncoderDecoder):
-        sources, source_rows = _side_by_side([probe.source for probe in probes])
-        output = network(sources, tokens, rows=source_rows, target_rows=rows)
+        source, source_layout = _pack_tokens([sample.source for sample in samples])
+        output = network(source, tokens, layout=source_layout, target_layout=layout)
     else:
-        output = network(tokens, rows=rows)
+        output = network(tokens, layout=layout)
     return output.hidden, output.logits
 
 
-def _side_by_side(rows: Sequence[Sequence[int]]) -> tuple[Int[Tensor, " tokens"], Rows]:
-    return torch.tensor([token for row in rows for token in row]), Rows.of([len(row) for row in rows])
+def _pack_tokens(sequences: Sequence[Sequence[int]]) -> tuple[Int[Tensor, " tokens"], BatchLayout]:
+    tokens = torch.tensor([token for sequence in sequences for token in sequence])
+    return tokens, BatchLayout.of([len(sequence) for sequence in sequences])
 
 
-def write(folder: Path, precision: Precision, loss: Loss | None) -> None:
-    """Keep beside the weights which precision they were rounded for, and what that costs."""
-    write_json(folder / FILE, {"precision": precision.value, "loss": None if loss is None else asdict(loss)})
+def write_engine_file(folder: Path, precision: Precision, metrics: QuantizationMetrics | None) -> None:
+    """Write the precision that the weights of a folder were quantized for, and the quantization error."""
+    error = None if metrics is None else asdict(metrics)
+    write_json(folder / ENGINE_FILE, {"precision": precision.value, "quantization_error": error})
 
 
-def read(folder: Path | None) -> tuple[Precision, Loss | None] | None:
-    """What a folder says of its precision; None if it is an ordinary one."""
-    if folder is None or not (folder / FILE).is_file():
+def read_engine_file(folder: Path | None) -> tuple[Precision, QuantizationMetrics | None] | None:
+    """Read the precision and the quantization error of a folder; None if it has no such file."""
+    if folder is None or not (folder / ENGINE_FILE).is_file():
         return None
-    values: dict[str, Any] = read_json(folder / FILE)
+    values: dict[str, Any] = read_json(folder / ENGINE_FILE)
     try:
-        loss = values.get("loss")
-        return Precision(values["precision"]), None if loss is None else Loss(**loss)
+        return Precision(values["precision"]), _parse_metrics(values)
     except (KeyError, ValueError, TypeError) as error:
         raise ValueError(
-            f"{folder / FILE}: expected a precision and a loss ({error}): convert the model again"
+            f'{folder / ENGINE_FILE}: expected "precision" and "quantization_error" ({error}): '
+            "run `regard convert` again"
         ) from None
+
+
+def _parse_metrics(values: Mapping[str, Any]) -> QuantizationMetrics | None:
+    """Return the quantization error, which older files have under "loss" with other field names."""
+    if "quantization_error" in values:
+        fields = values["quantization_error"]
+        return None if fields is None else QuantizationMetrics(**fields)
+    if values.get("loss") is None:
+        return None
+    old_fields: dict[str, Any] = dict(values["loss"])
+    return QuantizationMetrics(**{OLD_FIELDS.get(name, name): value for name, value in old_fields.items()})

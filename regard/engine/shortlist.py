@@ -1,8 +1,9 @@
-"""A shortlist: the tokens that a translation may be written with, looked up by the tokens of its source.
+"""A shortlist: the target tokens that a translation may use, looked up by the tokens of its source.
 
-To score a vocabulary of tens of thousands takes a good part of the time that a token takes, though nearly all of it has
-nothing to do with the text. A table that was learnt from parallel text (`regard.tasks.word_alignment`) says for each token of
-the source which tokens of the target go with it; those, and the ones that go with everything, are scored (`listed.py`).
+Computing the logits of a vocabulary of tens of thousands of tokens takes a good part of a decode step, though nearly
+all of these tokens have nothing to do with the sentence. A table that is learnt from parallel text
+(`regard.tasks.word_alignment`) lists the likely translations of each source token. Only those tokens, and the frequent
+target tokens, are scored (`shortlist_head.py`).
 """
 
 from __future__ import annotations
@@ -16,71 +17,77 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from regard.checkpoint.files import CheckpointError, read_tensors, write_file
+from regard.checkpoint.files import CheckpointError, read_safetensors, write_safetensors
 
-FILE = "shortlist.safetensors"
-"""Where a folder has its table. Whoever reads the weights does not look at it."""
-HOW = "`regard convert MODEL TARGET --shortlist SOURCE-FILE TARGET-FILE` makes one from parallel text"
+SHORTLIST_FILE = "shortlist.safetensors"
+"""The file of the shortlist in a model folder. It is not read with the weights."""
+HOW_TO_CREATE = "To create one from parallel text: `regard convert MODEL TARGET --shortlist SOURCE-FILE TARGET-FILE`"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Shortlist:
-    """Which tokens of the target go with each token of the source."""
+    """The likely translations of each source token, as one flat list with offsets."""
 
     starts: Int[Tensor, " bounds"]
-    """Where the tokens that go with each token of the source begin in `targets`, and after the last of them the end."""
+    """For each source token, the offset of its translations in `targets`; then the length of `targets`."""
     targets: Int[Tensor, " entries"]
+    """The target tokens."""
     frequent: Int[Tensor, " frequent"]
-    """The tokens that are in every list."""
+    """The frequent target tokens, which are in every shortlist."""
     vocabulary: int
-    """How many tokens the target's side knows."""
+    """The size of the target vocabulary."""
 
     def __post_init__(self) -> None:
-        """Numbers that lead nowhere are refused before anybody follows them."""
-        starts, listed = self.starts.tolist(), torch.cat([self.targets, self.frequent])
+        """Check that offsets and token ids are in range."""
+        starts, token_ids = self.starts.tolist(), torch.cat([self.targets, self.frequent])
         if not starts or starts[0] != 0 or starts[-1] != len(self.targets) or starts != sorted(starts):
-            raise ValueError(f"the places of its {len(self.targets)} entries are out of order")
-        if len(listed) and not 0 <= int(listed.min()) <= int(listed.max()) < self.vocabulary:
-            raise ValueError(f"it lists tokens that are not among the {self.vocabulary} of its vocabulary")
+            raise ValueError(f"`starts` are not valid offsets into the {len(self.targets)} entries of `targets`")
+        if len(token_ids) and not 0 <= int(token_ids.min()) <= int(token_ids.max()) < self.vocabulary:
+            raise ValueError(f"token ids are out of range for a vocabulary of {self.vocabulary}")
 
     @property
     def source_vocabulary(self) -> int:
-        """How many tokens the source's side knows."""
+        """The size of the source vocabulary."""
         return len(self.starts) - 1
 
-    def of(self, source: Sequence[int], always: Collection[int] = ()) -> Int[Tensor, " listed"]:
-        """The list of a text, in order: what goes with its tokens, the frequent ones, and those that are always in."""
+    def lookup(self, source: Sequence[int], always_include: Collection[int] = ()) -> Int[Tensor, " shortlist"]:
+        """Return the sorted shortlist of a sentence: likely translations, frequent tokens and `always_include`."""
+        # numpy has less overhead than torch for many small slices.
         starts, targets, frequent = self.starts.numpy(), self.targets.numpy(), self.frequent.numpy()
-        own = [targets[starts[token] : starts[token + 1]] for token in set(source)]  # numpy: many small steps
-        besides = np.array(list(always), frequent.dtype)
-        return torch.from_numpy(np.unique(np.concatenate([*own, frequent, besides])))
+        translations = [targets[starts[token] : starts[token + 1]] for token in set(source)]
+        included = np.array(list(always_include), frequent.dtype)
+        return torch.from_numpy(np.unique(np.concatenate([*translations, frequent, included])))
 
-    def check(self, source: int, target: int, folder: Path | str) -> None:
-        """Stop if the table is of other vocabularies than a network."""
+    def check_vocabularies(self, source: int, target: int, folder: Path | str) -> None:
+        """Raise an error unless the vocabulary sizes are those of the network."""
         if (self.source_vocabulary, self.vocabulary) != (source, target):
             raise ValueError(
-                f"{Path(folder) / FILE} is for {self.source_vocabulary} source and {self.vocabulary} target tokens, "
-                f"and the network has {source} and {target}: it is of another model. {HOW}"
+                f"{Path(folder) / SHORTLIST_FILE} has vocabularies of {self.source_vocabulary} (source) and "
+                f"{self.vocabulary} (target), the network has {source} and {target}: "
+                f"it belongs to another model. {HOW_TO_CREATE}"
             )
 
 
-def write(folder: Path, shortlist: Shortlist) -> None:
-    """Keep a shortlist in a model's folder."""
+def save_shortlist(folder: Path, shortlist: Shortlist) -> None:
+    """Write a shortlist to a model folder."""
     tensors = {"starts": shortlist.starts, "targets": shortlist.targets, "frequent": shortlist.frequent}
-    write_file(folder / FILE, tensors | {"vocabulary": torch.tensor([shortlist.vocabulary])})
+    write_safetensors(folder / SHORTLIST_FILE, tensors | {"vocabulary": torch.tensor([shortlist.vocabulary])})
 
 
-def read(folder: Path | None) -> Shortlist:
-    """The shortlist of a model's folder."""
-    if folder is None or not (folder / FILE).is_file():
-        raise ValueError(f"{folder or 'this model'} has no shortlist ({FILE}): {HOW}")
-    found = read_tensors(folder / FILE)
+def load_shortlist(folder: Path | None) -> Shortlist:
+    """Read the shortlist of a model folder."""
+    if folder is None or not (folder / SHORTLIST_FILE).is_file():
+        raise ValueError(f"{folder or 'this model'} has no shortlist ({SHORTLIST_FILE}). {HOW_TO_CREATE}")
+    tensors = read_safetensors(folder / SHORTLIST_FILE)
     expected = ["frequent", "starts", "targets", "vocabulary"]
-    kinds = {value.dtype for value in found.values()} <= {torch.int32, torch.int64}
-    if sorted(found) != expected or not kinds or any(value.ndim != 1 for value in found.values()):
-        raise CheckpointError(f"{folder / FILE}: expected rows of whole numbers called {', '.join(expected)}. {HOW}")
+    are_integers = {value.dtype for value in tensors.values()} <= {torch.int32, torch.int64}
+    if sorted(tensors) != expected or not are_integers or any(value.ndim != 1 for value in tensors.values()):
+        raise CheckpointError(
+            f"{folder / SHORTLIST_FILE}: expected one-dimensional integer tensors {', '.join(expected)}. "
+            f"{HOW_TO_CREATE}"
+        )
     try:
-        starts, targets, frequent, sizes = (found[name] for name in ("starts", "targets", "frequent", "vocabulary"))
+        starts, targets, frequent, sizes = (tensors[name] for name in ("starts", "targets", "frequent", "vocabulary"))
         return Shortlist(starts=starts, targets=targets, frequent=frequent, vocabulary=int(sizes.sum()))
     except ValueError as error:
-        raise CheckpointError(f"{folder / FILE} is damaged: {error}. {HOW}") from None
+        raise CheckpointError(f"{folder / SHORTLIST_FILE} is invalid: {error}. {HOW_TO_CREATE}") from None

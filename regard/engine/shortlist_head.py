@@ -1,12 +1,13 @@
-"""A network that scores, for each text, only the tokens of its shortlist.
+"""An encoder-decoder that computes the logits of a shortlist only.
 
-What is scored belongs to the source: `encode` looks up the list of each text, and the lists go where the encoder's
-output goes, when texts leave a batch, enter it, or are spread over beams. So neither the searches nor the core know
-anything of it: outside of its list, a text's scores are -inf.
+The shortlists are stored with the encoder output: `encode` looks up the shortlist of each source sentence, and the
+shortlists follow the encoder output when sequences leave the batch, enter it, or are repeated for beams. So neither the
+decoding algorithms nor the transformer modules depend on shortlists: the logits of a sequence outside its shortlist are
+-inf.
 
-The rows of the vocabulary's matrix that some text of the batch needs are put together when the batch changes. They are
-laid out for the compiled product, where there is one; torch multiplies them as they are, for to lay them out as it does
-for a network that stays takes longer than a few tokens do.
+When the batch changes, the rows of the output embedding that any of its shortlists contains are gathered. They are
+packed for the native GEMM if the native library is available. torch uses them without packing: packing for oneDNN takes
+longer than computing the logits of a few tokens.
 """
 
 from __future__ import annotations
@@ -20,252 +21,262 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from regard.checkpoint.quantized_tensor import LEVELS, TINY, Rounded
-from regard.engine.linear import Affine, Packed, Plain
-from regard.engine.linear_int8 import ByInstruction, BySixteenBits
-from regard.engine.modules_native import InPanels
-from regard.engine.modules_torch import QuickLanguageModel
+from regard.checkpoint.quantized_tensor import MIN_ABSMAX, QMAX, QuantizedTensor
+from regard.engine.linear import LinearWeights, OneDnnLinear, TorchLinear
+from regard.engine.linear_int8 import FbgemmLinear, VnniLinear
+from regard.engine.modules_native import PackedLinear
+from regard.engine.modules_torch import InferenceLanguageModel
 from regard.engine.shortlist import Shortlist
-from regard.transformer.attention import Source
-from regard.transformer.batch_layout import Rows
+from regard.transformer.attention import EncoderOutput
+from regard.transformer.batch_layout import BatchLayout
 from regard.transformer.cache import Cache
 from regard.transformer.head import LanguageModel
-from regard.transformer.head_base import Scored, Scores, Vectors
+from regard.transformer.head_base import HeadOutput, HiddenStates, LogitsAt
 from regard.transformer.network import EncoderDecoder, Output
-from regard.transformer.packing import AnyMask, TargetIds, TargetMask, TokenIds, enter
+from regard.transformer.packing import AnyMask, TargetIds, TargetMask, TokenIds, pack
 
 
-class Lists:
-    """The lists of some texts, and all tokens that are in one of them."""
+class BatchShortlists:
+    """The shortlists of the source sentences of a batch, and their union."""
 
-    def __init__(self, texts: Sequence[Int[Tensor, " _"]], union: Int[Tensor, " union"] | None = None) -> None:
-        self.texts = list(texts)
-        self.union = torch.unique(torch.cat(self.texts)) if union is None else union
-        self.matrix: nn.Module | None = None
-        """The rows of the vocabulary's matrix for the union, once they are needed."""
+    def __init__(self, lists: Sequence[Int[Tensor, " _"]], union: Int[Tensor, " union"] | None = None) -> None:
+        self.lists = list(lists)
+        self.union = torch.unique(torch.cat(self.lists)) if union is None else union
+        self.linear: nn.Module | None = None
+        """The output embedding of the union, gathered at the first use."""
 
     @cached_property
-    def columns(self) -> Int[Tensor, " union"]:
-        """The union, of the type that places are counted in."""
+    def union_ids(self) -> Int[Tensor, " union"]:
+        """The token ids of the union as int64, for indexing."""
         return self.union.long()
 
     @cached_property
-    def outside(self) -> Bool[Tensor, "texts union"]:
-        """Which tokens of the union are not in the list of a text."""
-        found = torch.ones(len(self.texts), len(self.union), dtype=torch.bool)
-        for row, listed in zip(found, self.texts, strict=True):
-            row[torch.searchsorted(self.union, listed)] = False
-        return found
+    def excluded(self) -> Bool[Tensor, "sources union"]:
+        """Which tokens of the union are not in the shortlist of each source sentence."""
+        excluded = torch.ones(len(self.lists), len(self.union), dtype=torch.bool)
+        for row, shortlist in zip(excluded, self.lists, strict=True):
+            row[torch.searchsorted(self.union, shortlist)] = False
+        return excluded
 
-    def keep(self, order: Sequence[int]) -> Lists:
-        """The lists of these texts. What is put together stays so, unless most of it has become useless."""
-        kept = Lists([self.texts[row] for row in order], self.union)
-        kept.outside = self.outside[torch.tensor(order)]
-        if 2 * int((~kept.outside).any(dim=0).sum()) < len(self.union):
-            return Lists(kept.texts)
-        kept.matrix = self.matrix
-        return kept
+    def reorder(self, order: Sequence[int]) -> BatchShortlists:
+        """Return the shortlists of these rows. The union is reused, unless less than half of it is still needed."""
+        result = BatchShortlists([self.lists[row] for row in order], self.union)
+        result.excluded = self.excluded[torch.tensor(order)]
+        if 2 * int((~result.excluded).any(dim=0).sum()) < len(self.union):
+            return BatchShortlists(result.lists)
+        result.linear = self.linear
+        return result
 
-    def add(self, other: Lists) -> Lists:
-        """The lists of other texts behind these."""
-        return Lists([*self.texts, *other.texts])
+    def append_rows(self, other: BatchShortlists) -> BatchShortlists:
+        """Return these shortlists followed by others."""
+        return BatchShortlists([*self.lists, *other.lists])
 
 
 @dataclass(frozen=True)
-class ListedSource(Source):
-    """What a decoder attends to, with the lists of its texts."""
+class ShortlistEncoderOutput(EncoderOutput):
+    """An encoder output with the shortlists of its sentences."""
 
-    lists: Lists = field(kw_only=True)
+    shortlists: BatchShortlists = field(kw_only=True)
+    """One for each source sentence."""
 
-    def keep(self, order: Sequence[int]) -> ListedSource:
-        """These rows, in this order."""
-        kept = super().keep(order)
-        return ListedSource(kept.hidden, kept.rows, kept.copies, lists=self.lists.keep(order))
+    def reorder(self, order: Sequence[int]) -> ShortlistEncoderOutput:
+        """Return these rows, in this order."""
+        result = super().reorder(order)
+        return ShortlistEncoderOutput(
+            result.hidden, result.layout, result.copies, shortlists=self.shortlists.reorder(order)
+        )
 
-    def add(self, other: Source) -> ListedSource:
-        """The rows of another source behind these."""
-        assert isinstance(other, ListedSource)
-        both = super().add(other)
-        return ListedSource(both.hidden, both.rows, both.copies, lists=self.lists.add(other.lists))
-
-
-class Asked(threading.local):
-    """The texts that are being read; each thread reads its own."""
-
-    source: ListedSource | None = None
+    def append_rows(self, other: EncoderOutput) -> ShortlistEncoderOutput:
+        """Return these rows followed by those of another encoder output."""
+        assert isinstance(other, ShortlistEncoderOutput)
+        result = super().append_rows(other)
+        return ShortlistEncoderOutput(
+            result.hidden, result.layout, result.copies, shortlists=self.shortlists.append_rows(other.shortlists)
+        )
 
 
-class ListedLanguageModel(nn.Module):
-    """Scores the tokens of the lists; all others are impossible."""
+class CurrentSource(threading.local):
+    """The encoder output of the current forward pass, one for each thread."""
 
-    def __init__(self, plain: LanguageModel | QuickLanguageModel) -> None:
+    source: ShortlistEncoderOutput | None = None
+
+
+class ShortlistHead(nn.Module):
+    """Computes the logits of the shortlists; all other logits are -inf."""
+
+    def __init__(self, original: LanguageModel | InferenceLanguageModel) -> None:
         super().__init__()
-        self.transform = plain.transform
-        self.scale = plain.scale if isinstance(plain, LanguageModel) else 1.0
-        self.table = _table(plain)
-        self.vocabulary = self.table.vocabulary
-        self.asked = Asked()
+        self.transform = original.transform
+        self.scale = original.scale if isinstance(original, LanguageModel) else 1.0
+        self.output_embedding = _output_embedding(original)
+        self.vocabulary = self.output_embedding.vocabulary_size
+        self.current = CurrentSource()
 
-    def forward(self, x: Vectors, rows: Rows) -> Scores:
-        """The scores of each vector. Vectors of a text stand side by side, those of its beams one after the other."""
-        assert self.asked.source is not None
-        lists, copies = self.asked.source.lists, self.asked.source.copies
-        if lists.matrix is None:
-            lists.matrix = self.table.rows(lists.union)
+    def forward(self, x: HiddenStates, layout: BatchLayout) -> HeadOutput:
+        """Return the logits of each hidden state of a packed batch; the beams of a source follow each other."""
+        assert self.current.source is not None
+        shortlists, copies = self.current.source.shortlists, self.current.source.copies
+        if shortlists.linear is None:
+            shortlists.linear = self.output_embedding.select_rows(shortlists.union)
         if self.transform is not None:
             x = self.transform(x)
         if self.scale != 1:
             x = x * self.scale
-        outside = lists.outside
-        if len(x) != len(outside):
-            each = [sum(rows.lengths[at : at + copies]) for at in range(0, rows.batch, copies)]
-            outside = outside.repeat_interleave(torch.tensor(each), dim=0)
-        found = lists.matrix(x).masked_fill_(outside, -torch.inf)
-        scores = found.new_full((len(x), self.vocabulary), -torch.inf)
-        return Scores(words=scores.scatter_(1, lists.columns.expand(len(x), -1), found))
+        excluded = shortlists.excluded
+        if len(x) != len(excluded):
+            tokens_per_source = [sum(layout.lengths[row : row + copies]) for row in range(0, layout.batch_size, copies)]
+            excluded = excluded.repeat_interleave(torch.tensor(tokens_per_source), dim=0)
+        union_logits = shortlists.linear(x).masked_fill_(excluded, -torch.inf)
+        logits = union_logits.new_full((len(x), self.vocabulary), -torch.inf)
+        return HeadOutput(token_logits=logits.scatter_(1, shortlists.union_ids.expand(len(x), -1), union_logits))
 
 
-class Listed(EncoderDecoder):
-    """A network whose texts are written with the tokens of their shortlists. All other parts are the network's own."""
+class ShortlistEncoderDecoder(EncoderDecoder):
+    """An encoder-decoder that generates only tokens of the shortlists. It shares all other modules with the network."""
 
-    head: ListedLanguageModel
+    head: ShortlistHead
 
-    def __init__(self, network: EncoderDecoder, shortlist: Shortlist, always: Collection[int] = ()) -> None:
+    def __init__(self, network: EncoderDecoder, shortlist: Shortlist, always_include: Collection[int] = ()) -> None:
         nn.Module.__init__(self)
-        if not isinstance(network.head, LanguageModel | QuickLanguageModel):
-            raise ValueError("a shortlist is for networks that write: the head of this one does not score words")
+        if not isinstance(network.head, LanguageModel | InferenceLanguageModel):
+            raise ValueError("a shortlist needs a language-modelling head, and this network has none")
         self.config, self.training = network.config, network.training
         self.source, self.target = network.source, network.target
         self.encoder, self.decoder = network.encoder, network.decoder
-        self.head = ListedLanguageModel(network.head)
-        self.shortlist, self.always = shortlist, sorted(set(always))
+        self.head = ShortlistHead(network.head)
+        self.shortlist, self.always = shortlist, sorted(set(always_include))
 
-    def encode(self, tokens: TokenIds, mask: AnyMask = None, *, rows: Rows | None = None) -> ListedSource:
-        """Read the source, and look up the list of each of its rows."""
-        source, entered = super().encode(tokens, mask, rows=rows), enter(tokens, mask, rows)
-        assert isinstance(entered.tokens, Tensor)
-        texts = torch.split(entered.tokens, list(entered.rows.lengths))
-        lists = Lists([self.shortlist.of(text.tolist(), self.always) for text in texts])
-        return ListedSource(source.hidden, source.rows, source.copies, lists=lists)
+    def encode(
+        self, tokens: TokenIds, mask: AnyMask = None, *, layout: BatchLayout | None = None
+    ) -> ShortlistEncoderOutput:
+        """Encode the source and look up the shortlist of each sentence."""
+        source, packed = super().encode(tokens, mask, layout=layout), pack(tokens, mask, layout)
+        assert isinstance(packed.tokens, Tensor)
+        sentences = torch.split(packed.tokens, list(packed.layout.lengths))
+        lists = [self.shortlist.lookup(sentence.tolist(), self.always) for sentence in sentences]
+        return ShortlistEncoderOutput(source.hidden, source.layout, source.copies, shortlists=BatchShortlists(lists))
 
     def forward(
         self,
-        source: TokenIds | Source,
+        source: TokenIds | EncoderOutput,
         target: TargetIds,
         mask: AnyMask = None,
         target_mask: TargetMask = None,
         cache: Cache | None = None,
         *,
-        rows: Rows | None = None,
-        target_rows: Rows | None = None,
-        scored: Scored = Scored.ALL,
+        layout: BatchLayout | None = None,
+        target_layout: BatchLayout | None = None,
+        logits_at: LogitsAt = LogitsAt.ALL,
     ) -> Output:
-        """Read the source (or what `encode` made of it) and the target so far."""
-        listed = source if isinstance(source, Source) else self.encode(source, mask, rows=rows)
-        assert isinstance(listed, ListedSource)
-        self.head.asked.source = listed
+        """Run the network on the source (or the output of `encode`) and the target prefix."""
+        encoded = source if isinstance(source, EncoderOutput) else self.encode(source, mask, layout=layout)
+        assert isinstance(encoded, ShortlistEncoderOutput)
+        self.head.current.source = encoded
         try:
             return super().forward(
-                listed, target, target_mask=target_mask, cache=cache, target_rows=target_rows, scored=scored
+                encoded, target, target_mask=target_mask, cache=cache, target_layout=target_layout, logits_at=logits_at
             )
         finally:
-            self.head.asked.source = None
+            self.head.current.source = None
 
 
 @dataclass(frozen=True)
-class Table:
-    """The matrix of a vocabulary, of which rows are taken."""
+class FloatOutputEmbedding:
+    """A float32 output embedding, from which rows are selected."""
 
     weight: Float[Tensor, "vocabulary model"]
     bias: Float[Tensor, " vocabulary"] | None
 
     @property
-    def vocabulary(self) -> int:
-        """How many rows there are."""
+    def vocabulary_size(self) -> int:
+        """The size of the vocabulary."""
         return len(self.weight)
 
-    def rows(self, chosen: Int[Tensor, " chosen"]) -> nn.Module:
-        """The matrix of these tokens."""
-        return Plain(Affine(self.weight[chosen], _of(self.bias, chosen)))
+    def select_rows(self, token_ids: Int[Tensor, " chosen"]) -> nn.Module:
+        """Return a linear layer for the logits of these tokens."""
+        return TorchLinear(LinearWeights(self.weight[token_ids], _select_bias(self.bias, token_ids)))
 
 
 @dataclass(frozen=True)
-class ByteTable:
-    """The same in levels."""
+class Int8OutputEmbedding:
+    """An int8 output embedding."""
 
-    weight: Rounded
+    weight: QuantizedTensor
     bias: Float[Tensor, " vocabulary"] | None
-    by_instruction: bool
-    """Whether the machine has a quick instruction for products of bytes."""
+    vnni: bool
+    """Whether to use `VnniLinear`."""
 
     @property
-    def vocabulary(self) -> int:
-        """How many rows there are."""
-        return len(self.weight.levels)
+    def vocabulary_size(self) -> int:
+        """The size of the vocabulary."""
+        return len(self.weight.qweight)
 
-    def rows(self, chosen: Int[Tensor, " chosen"]) -> nn.Module:
-        """The matrix of these tokens."""
-        weight = Rounded(self.weight.levels[chosen], self.weight.scale[chosen])
-        affine = Affine(weight, _of(self.bias, chosen))
-        return ByInstruction(affine) if self.by_instruction else WholeNumbers(affine)
+    def select_rows(self, token_ids: Int[Tensor, " chosen"]) -> nn.Module:
+        """Return a linear layer for the logits of these tokens."""
+        weight = QuantizedTensor(self.weight.qweight[token_ids], self.weight.scale[token_ids])
+        weights = LinearWeights(weight, _select_bias(self.bias, token_ids))
+        return VnniLinear(weights) if self.vnni else Int8Linear(weights)
 
 
 @dataclass(frozen=True)
-class PanelTable:
-    """The same in panels, of floats or of bytes."""
+class PackedOutputEmbedding:
+    """An output embedding that is packed in panels, float32 or int8."""
 
-    matrix: InPanels
+    linear: PackedLinear
 
     @property
-    def vocabulary(self) -> int:
-        """How many rows there are."""
-        return self.matrix.outputs
+    def vocabulary_size(self) -> int:
+        """The size of the vocabulary."""
+        return self.linear.out_features
 
-    def rows(self, chosen: Int[Tensor, " chosen"]) -> nn.Module:
-        """The matrix of these tokens."""
-        return self.matrix.only(chosen)
+    def select_rows(self, token_ids: Int[Tensor, " chosen"]) -> nn.Module:
+        """Return a linear layer for the logits of these tokens."""
+        return self.linear.select_outputs(token_ids)
 
 
-class WholeNumbers(nn.Module):
-    """Levels multiplied as float32. Sums of whole numbers up to 2²⁴ are exact in it, so this is what `BySixteenBits`
-    computes; it is slower for a matrix that stays, and quicker for one that is used a few times."""
+class Int8Linear(nn.Module):
+    """An int8 linear layer that multiplies in float32. Sums of integers up to 2²⁴ are exact in float32, so the result
+    is that of `FbgemmLinear`. It needs no packing: slower in the long run, faster for a weight that is used a few
+    times."""
 
     bias: Tensor | None
 
-    def __init__(self, affine: Affine) -> None:
+    def __init__(self, weights: LinearWeights) -> None:
         super().__init__()
-        assert isinstance(affine.weight, Rounded)
-        self.levels = nn.Buffer(affine.weight.levels.float(), persistent=False)
-        self.scale = nn.Buffer(affine.weight.scale / LEVELS, persistent=False)
-        self.register_buffer("bias", affine.bias, persistent=False)
+        assert isinstance(weights.weight, QuantizedTensor)
+        self.qweight = nn.Buffer(weights.weight.qweight.float(), persistent=False)
+        self.scale = nn.Buffer(weights.weight.scale / QMAX, persistent=False)
+        self.register_buffer("bias", weights.bias, persistent=False)
 
     def forward(self, x: Float[Tensor, "*any input"]) -> Float[Tensor, "*any output"]:
-        """x·weightᵀ + bias, in levels."""
-        top = x.abs().amax(dim=-1, keepdim=True).clamp_min_(TINY)
-        found = nn.functional.linear((x / top).mul_(LEVELS).round_(), self.levels).mul_(self.scale)
-        return found.mul_(top) if self.bias is None else torch.addcmul(self.bias, found, top)
+        """Return x·weightᵀ + bias."""
+        absmax = x.abs().amax(dim=-1, keepdim=True).clamp_min_(MIN_ABSMAX)
+        output = nn.functional.linear((x / absmax).mul_(QMAX).round_(), self.qweight).mul_(self.scale)
+        return output.mul_(absmax) if self.bias is None else torch.addcmul(self.bias, output, absmax)
 
 
-def _of(bias: Tensor | None, chosen: Tensor) -> Tensor | None:
-    return None if bias is None else bias[chosen]
+def _select_bias(bias: Tensor | None, token_ids: Tensor) -> Tensor | None:
+    return None if bias is None else bias[token_ids]
 
 
-def _table(head: LanguageModel | QuickLanguageModel) -> Table | ByteTable | PanelTable:
-    """The numbers of a head's matrix, taken out of whatever layout it has."""
+def _output_embedding(
+    head: LanguageModel | InferenceLanguageModel,
+) -> FloatOutputEmbedding | Int8OutputEmbedding | PackedOutputEmbedding:
+    """Return the output embedding of a head, unpacked from the layout of its linear layer."""
     if isinstance(head, LanguageModel):
-        return Table(head.output.weight.detach(), None if head.bias is None else head.bias.detach())
-    match head.matrix:
-        case InPanels() as matrix:
-            return PanelTable(matrix)
-        case ByInstruction() as matrix:
-            return ByteTable(Rounded(matrix.levels, matrix.scale * LEVELS), matrix.bias, by_instruction=True)
-        case BySixteenBits() as matrix:
-            packed = torch.ops.quantized.linear_unpack(matrix.levels)[0]
-            scale = packed.q_per_channel_scales().float()
-            return ByteTable(Rounded(packed.int_repr(), scale), matrix.bias, by_instruction=False)
-        case Packed() as matrix:
-            return Table(matrix.weight.to_dense(), matrix.bias)
-        case Plain() as matrix:
-            return Table(matrix.weight, matrix.bias)
+        return FloatOutputEmbedding(head.output.weight.detach(), None if head.bias is None else head.bias.detach())
+    match head.linear:
+        case PackedLinear() as linear:
+            return PackedOutputEmbedding(linear)
+        case VnniLinear() as linear:
+            return Int8OutputEmbedding(QuantizedTensor(linear.qweight, linear.scale * QMAX), linear.bias, vnni=True)
+        case FbgemmLinear() as linear:
+            unpacked = torch.ops.quantized.linear_unpack(linear.packed_qweight)[0]
+            scale = unpacked.q_per_channel_scales().float()
+            return Int8OutputEmbedding(QuantizedTensor(unpacked.int_repr(), scale), linear.bias, vnni=False)
+        case OneDnnLinear() as linear:
+            return FloatOutputEmbedding(linear.weight.to_dense(), linear.bias)
+        case TorchLinear() as linear:
+            return FloatOutputEmbedding(linear.weight, linear.bias)
         case other:
-            raise TypeError(f"no rows can be taken of {type(other).__name__}")
+            raise TypeError(f"cannot select output rows of {type(other).__name__}")

@@ -1,4 +1,4 @@
-"""A step of writing in one call, against the same network called part by part."""
+"""A decode step in one native call, against the same network called module by module."""
 
 import pytest
 import torch
@@ -6,153 +6,155 @@ from torch import nn
 from unit.engine.test_compiler import single
 from unit.generation.networks import VOCABULARY, translates
 
-from regard.engine import Precision, prepare
-from regard.engine.decode_step import CompiledDecoderOnly, CompiledEncoderDecoder
+from regard.engine import Precision, compile
+from regard.engine.decode_step import NativeDecoderOnly, NativeEncoderDecoder
 from regard.native.library import available
-from regard.transformer.batch_layout import Rows
+from regard.transformer.batch_layout import BatchLayout
 from regard.transformer.network import DecoderOnly, EncoderDecoder
 
-pytestmark = pytest.mark.skipif(not available(), reason="this machine has no compiled parts")
+pytestmark = pytest.mark.skipif(not available(), reason="the native library is not available")
 KINDS = ["learned", "rotary", "buckets", "translating", "translating by waves"]
-FIRST, BEGUN = torch.tensor([3, 4, 5, 6, 7]), Rows.of([3, 2])
-ONE_EACH = Rows.of([1, 1])
+FIRST, BEGUN = torch.tensor([3, 4, 5, 6, 7]), BatchLayout.of([3, 2])
+ONE_EACH = BatchLayout.of([1, 1])
 
 
-class Writing:
-    """A network that has begun two rows, and goes on with them."""
+class Decoding:
+    """A network with a cache of two sequences, which it continues."""
 
-    def __init__(self, kind, precision=Precision.FP32):
-        self.network, self.translates = prepare(single(kind), precision), translates(kind)
+    def __init__(self, kind, precision=Precision.FLOAT32):
+        self.network, self.translates = compile(single(kind), precision), translates(kind)
         self.base = EncoderDecoder if self.translates else DecoderOnly
         self.cache = self.network.new_cache()
-        self.source = self.network.encode(torch.tensor([5, 6, 7]), rows=Rows.of([2, 1])) if self.translates else None
-        self.read(FIRST, BEGUN)
+        self.source = (
+            self.network.encode(torch.tensor([5, 6, 7]), layout=BatchLayout.of([2, 1])) if self.translates else None
+        )
+        self.step(FIRST, BEGUN)
 
-    def read(self, tokens, rows=ONE_EACH, call=None):
-        """The output for new tokens, by calling the network or another way."""
+    def step(self, tokens, rows=ONE_EACH, call=None):
+        """Return the output for new tokens, of the network or of `call`."""
         call = call or self.network
         if self.translates:
-            return call(self.source, tokens, target_rows=rows, cache=self.cache)
-        return call(tokens, rows=rows, cache=self.cache)
+            return call(self.source, tokens, target_layout=rows, cache=self.cache)
+        return call(tokens, layout=rows, cache=self.cache)
 
-    def part_by_part(self, *given, **named):
-        return self.base.forward(self.network, *given, **named)
+    def module_by_module(self, *args, **kwargs):
+        return self.base.forward(self.network, *args, **kwargs)
 
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("precision", list(Precision))
 @torch.inference_mode()
-def test_one_call_says_what_its_parts_say(kind, precision, monkeypatch):
-    quick, parts = Writing(kind, precision), Writing(kind, precision)
-    assert isinstance(quick.network, CompiledDecoderOnly | CompiledEncoderDecoder)
+def test_one_call_computes_what_its_modules_compute(kind, precision, monkeypatch):
+    compiled, parts = Decoding(kind, precision), Decoding(kind, precision)
+    assert isinstance(compiled.network, NativeDecoderOnly | NativeEncoderDecoder)
     steps = [[8, 9], [1, 2], [5, 5]]
-    expected = [parts.read(torch.tensor(tokens), call=parts.part_by_part) for tokens in steps]
-    monkeypatch.setattr(quick.base, "forward", lambda *given, **named: pytest.fail("the parts were called"))
+    expected = [parts.step(torch.tensor(tokens), call=parts.module_by_module) for tokens in steps]
+    monkeypatch.setattr(compiled.base, "forward", lambda *args, **kwargs: pytest.fail("the modules were called"))
     for tokens, other in zip(steps, expected, strict=True):
-        found = quick.read(torch.tensor(tokens))
+        found = compiled.step(torch.tensor(tokens))
         assert torch.equal(found.logits, other.logits)
         assert torch.equal(found.hidden, other.hidden)
-        assert found.cache is quick.cache
-        assert found.source is quick.source
-    assert quick.cache.lengths == (6, 5)
+        assert found.cache is compiled.cache
+        assert found.source is compiled.source
+    assert compiled.cache.lengths == (6, 5)
 
 
 @pytest.mark.parametrize("kind", ["learned", "translating by waves"])
 @pytest.mark.parametrize("token", [-1, VOCABULARY])
 @torch.inference_mode()
-def test_after_a_token_that_is_none_the_cache_is_as_it_was(kind, token):
-    found, other = Writing(kind), Writing(kind)
-    with pytest.raises(IndexError, match=f"token {token} is not in a vocabulary of {VOCABULARY}"):
-        found.read(torch.tensor([8, token]))
+def test_after_an_invalid_token_the_cache_is_unchanged(kind, token):
+    found, other = Decoding(kind), Decoding(kind)
+    with pytest.raises(IndexError, match=f"token id {token} is out of range for a vocabulary of {VOCABULARY}"):
+        found.step(torch.tensor([8, token]))
     assert found.cache.lengths == (3, 2)
     for tokens in [8, 9], [1, 2]:
-        assert torch.equal(found.read(torch.tensor(tokens)).logits, other.read(torch.tensor(tokens)).logits)
+        assert torch.equal(found.step(torch.tensor(tokens)).logits, other.step(torch.tensor(tokens)).logits)
 
 
-@pytest.mark.parametrize("part", ["head", "head.matrix", "decoder", "decoder.blocks.0.feedforward"])
+@pytest.mark.parametrize("part", ["head", "head.linear", "decoder", "decoder.blocks.0.feedforward"])
 @torch.inference_mode()
-def test_who_listens_to_a_part_hears_of_it(part):
-    writing, heard = Writing("translating"), []
-    handle = writing.network.get_submodule(part).register_forward_hook(lambda *said: heard.append(said))
-    writing.read(torch.tensor([8, 9]))
+def test_a_hook_on_a_module_is_called(part):
+    decoding, calls = Decoding("translating"), []
+    handle = decoding.network.get_submodule(part).register_forward_hook(lambda *args: calls.append(args))
+    decoding.step(torch.tensor([8, 9]))
     handle.remove()
-    writing.read(torch.tensor([8, 9]))
-    assert len(heard) == 1
+    decoding.step(torch.tensor([8, 9]))
+    assert len(calls) == 1
 
 
 @torch.inference_mode()
-def test_who_listens_to_all_parts_hears_of_a_step():
-    writing, heard = Writing("translating"), []
-    handle = nn.modules.module.register_module_forward_hook(lambda part, *said: heard.append(type(part).__name__))
-    writing.read(torch.tensor([8, 9]))
+def test_a_global_hook_is_called():
+    decoding, calls = Decoding("translating"), []
+    handle = nn.modules.module.register_module_forward_hook(lambda module, *args: calls.append(type(module).__name__))
+    decoding.step(torch.tensor([8, 9]))
     handle.remove()
-    assert {"CompiledEmbedding", "CompiledStack", "QuickLanguageModel"} <= set(heard)
+    assert {"NativeEmbedding", "NativeStack", "InferenceLanguageModel"} <= set(calls)
 
 
 @pytest.mark.parametrize("part", ["embedding", "decoder", "head"])
 @torch.inference_mode()
-def test_parts_that_were_replaced_are_replaced(part):
-    found, expected = (Writing("learned") for _ in range(2))
-    other = prepare(single("learned", seed=1))
-    for writing in (found, expected):
-        writing.network.register_module(part, other.get_submodule(part))
+def test_replaced_modules_are_used(part):
+    found, expected = (Decoding("learned") for _ in range(2))
+    other = compile(single("learned", seed=1))
+    for decoding in (found, expected):
+        decoding.network.register_module(part, other.get_submodule(part))
     tokens = torch.tensor([8, 9])
-    assert torch.equal(found.read(tokens).logits, expected.read(tokens, call=expected.part_by_part).logits)
+    assert torch.equal(found.step(tokens).logits, expected.step(tokens, call=expected.module_by_module).logits)
 
 
 @torch.inference_mode()
-def test_a_table_that_was_replaced_is_replaced():
-    found, plain = Writing("rotary"), single("rotary")
-    new = torch.randn_like(plain.embedding.tokens.weight)
-    before = found.read(torch.tensor([8, 9])).logits
+def test_a_replaced_table_is_used():
+    found, original = Decoding("rotary"), single("rotary")
+    new = torch.randn_like(original.embedding.tokens.weight)
+    before = found.step(torch.tensor([8, 9])).logits
     found.network.load_state_dict({"embedding.tokens.weight": new}, strict=False, assign=True)
     found.cache = found.network.new_cache()
-    found.read(FIRST, BEGUN)
-    now = found.read(torch.tensor([8, 9])).logits
+    found.step(FIRST, BEGUN)
+    now = found.step(torch.tensor([8, 9])).logits
     assert not torch.equal(now, before)
-    other = Writing("rotary")
+    other = Decoding("rotary")
     other.network.load_state_dict({"embedding.tokens.weight": new}, strict=False, assign=True)
     other.cache = other.network.new_cache()
-    other.read(FIRST, BEGUN, call=other.part_by_part)
-    assert torch.equal(now, other.read(torch.tensor([8, 9]), call=other.part_by_part).logits)
+    other.step(FIRST, BEGUN, call=other.module_by_module)
+    assert torch.equal(now, other.step(torch.tensor([8, 9]), call=other.module_by_module).logits)
 
 
 def test_a_network_of_another_kind_stays_what_it_is():
     class Mine(DecoderOnly):
         pass
 
-    plain = single("learned")
-    plain.__class__ = Mine
-    assert type(prepare(plain)) is Mine
+    original = single("learned")
+    original.__class__ = Mine
+    assert type(compile(original)) is Mine
 
 
 @torch.inference_mode()
-def test_what_is_wrong_is_said_as_before():
-    writing = Writing("translating")
-    with pytest.raises(ValueError, match="the cache holds 2 rows, but the batch has 3"):
-        writing.read(torch.tensor([8, 9, 1]), Rows.of([1, 1, 1]))
+def test_errors_are_those_of_the_original_network():
+    decoding = Decoding("translating")
+    with pytest.raises(ValueError, match="the KV cache holds 2 sequences, but the batch has 3"):
+        decoding.step(torch.tensor([8, 9, 1]), BatchLayout.of([1, 1, 1]))
     with pytest.raises(ValueError, match="each row needs at least one token"):
-        writing.read(torch.tensor([8, 9]), Rows((0, 2), (0, 0), torch.device("cpu")))
-    writing = Writing("learned")
-    learnt = writing.network.embedding.position.length
-    while max(writing.cache.lengths) < learnt:
-        writing.read(torch.tensor([8, 9]))
+        decoding.step(torch.tensor([8, 9]), BatchLayout((0, 2), (0, 0), torch.device("cpu")))
+    decoding = Decoding("learned")
+    learnt = decoding.network.embedding.position.length
+    while max(decoding.cache.lengths) < learnt:
+        decoding.step(torch.tensor([8, 9]))
     with pytest.raises(ValueError, match=f"longer than the {learnt} positions that this network has learnt"):
-        writing.read(torch.tensor([8, 9]))
+        decoding.step(torch.tensor([8, 9]))
 
 
 @torch.inference_mode()
 def test_without_its_head_it_gives_vectors_alone():
-    writing, other = Writing("rotary"), Writing("rotary")
-    bare = writing.network.headless()
-    found = writing.read(torch.tensor([8, 9]), call=bare)
+    decoding, other = Decoding("rotary"), Decoding("rotary")
+    bare = decoding.network.without_head()
+    found = decoding.step(torch.tensor([8, 9]), call=bare)
     assert found.logits is None
-    assert torch.equal(found.hidden, other.read(torch.tensor([8, 9])).hidden)
+    assert torch.equal(found.hidden, other.step(torch.tensor([8, 9])).hidden)
 
 
 @torch.inference_mode()
 def test_tokens_of_other_numbers_and_strides():
-    found, other = Writing("learned"), Writing("learned")
-    expected = other.read(torch.tensor([8, 9])).logits
-    assert torch.equal(found.read(torch.tensor([[8, 1], [9, 1]])[:, 0]).logits, expected)
-    assert torch.equal(Writing("learned").read(torch.tensor([8, 9], dtype=torch.int32)).logits, expected)
+    found, other = Decoding("learned"), Decoding("learned")
+    expected = other.step(torch.tensor([8, 9])).logits
+    assert torch.equal(found.step(torch.tensor([[8, 1], [9, 1]])[:, 0]).logits, expected)
+    assert torch.equal(Decoding("learned").step(torch.tensor([8, 9], dtype=torch.int32)).logits, expected)

@@ -1,4 +1,4 @@
-"""The table of a shortlist: what it lists, how it is kept, what is refused."""
+"""The table of a shortlist: lookup, file, and what is rejected."""
 
 import pytest
 import torch
@@ -7,14 +7,14 @@ from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
 
 from regard.checkpoint.files import CheckpointError
-from regard.engine.shortlist import FILE, Shortlist, read, write
+from regard.engine.shortlist import SHORTLIST_FILE, Shortlist, load_shortlist, save_shortlist
 
 
 def table(lists, frequent=(), vocabulary=30):
-    """A shortlist from plain lists, one for each token of the source."""
+    """Return a shortlist from lists of target tokens, one for each source token."""
     starts = [sum(map(len, lists[:token])) for token in range(len(lists) + 1)]
-    numbers = (starts, [token for listed in lists for token in listed], frequent)
-    starts, targets, frequent = (torch.tensor(list(some), dtype=torch.int32) for some in numbers)
+    columns = (starts, [token for targets in lists for token in targets], frequent)
+    starts, targets, frequent = (torch.tensor(list(column), dtype=torch.int32) for column in columns)
     return Shortlist(starts=starts, targets=targets, frequent=frequent, vocabulary=vocabulary)
 
 
@@ -24,13 +24,13 @@ tokens = st.lists(st.integers(0, 29), max_size=6)
 @given(st.lists(tokens, min_size=5, max_size=5), tokens, tokens, st.lists(st.integers(0, 4), min_size=1, max_size=9))
 def test_a_list_is_what_its_definition_says(lists, frequent, always, source):
     expected = {token for one in source for token in lists[one]} | set(frequent) | set(always)
-    assert table(lists, frequent).of(source, always).tolist() == sorted(expected)
+    assert table(lists, frequent).lookup(source, always).tolist() == sorted(expected)
 
 
 def test_it_is_kept_and_read_again(tmp_path):
     one = table([[3, 1], [], [29]], [7, 2])
-    write(tmp_path, one)
-    again = read(tmp_path)
+    save_shortlist(tmp_path, one)
+    again = load_shortlist(tmp_path)
     assert (again.vocabulary, again.source_vocabulary) == (30, 3)
     for name in ("starts", "targets", "frequent"):
         assert torch.equal(getattr(again, name), getattr(one, name))
@@ -38,13 +38,15 @@ def test_it_is_kept_and_read_again(tmp_path):
 
 def test_a_folder_without_one_is_told_how_to_get_one(tmp_path):
     with pytest.raises(ValueError, match=r"has no shortlist .*regard convert MODEL TARGET --shortlist"):
-        read(tmp_path)
+        load_shortlist(tmp_path)
 
 
 def test_a_table_of_other_vocabularies_is_refused():
-    with pytest.raises(ValueError, match="is for 2 source and 30 target tokens, and the network has 2 and 31"):
-        table([[1], [2]]).check(2, 31, "model")
-    table([[1], [2]]).check(2, 30, "model")
+    with pytest.raises(
+        ValueError, match=r"has vocabularies of 2 \(source\) and 30 \(target\), the network has 2 and 31"
+    ):
+        table([[1], [2]]).check_vocabularies(2, 31, "model")
+    table([[1], [2]]).check_vocabularies(2, 30, "model")
 
 
 @pytest.mark.parametrize(
@@ -63,13 +65,13 @@ def test_a_table_of_other_vocabularies_is_refused():
     ],
 )
 def test_a_damaged_table_is_refused(change, tmp_path):
-    write(tmp_path, table([[1], [2]]))
-    save_file(load_file(tmp_path / FILE) | change, tmp_path / FILE)
+    save_shortlist(tmp_path, table([[1], [2]]))
+    save_file(load_file(tmp_path / SHORTLIST_FILE) | change, tmp_path / SHORTLIST_FILE)
     with pytest.raises(CheckpointError, match=r"shortlist\.safetensors.*regard convert"):
-        read(tmp_path)
+        load_shortlist(tmp_path)
 
 
 def test_a_file_that_is_none_is_refused(tmp_path):
-    (tmp_path / FILE).write_bytes(b"nothing")
-    with pytest.raises(CheckpointError, match="damaged or no safetensors file"):
-        read(tmp_path)
+    (tmp_path / SHORTLIST_FILE).write_bytes(b"nothing")
+    with pytest.raises(CheckpointError, match="corrupt or not a safetensors file"):
+        load_shortlist(tmp_path)
