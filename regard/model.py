@@ -2,161 +2,135 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack, overload
 
 import torch
 
 from regard.checkpoint import hub
 from regard.checkpoint import load as checkpoint
 from regard.checkpoint.load import AnyNetwork
-from regard.checkpoint.report import Report
+from regard.checkpoint.report import LoadReport
 from regard.checkpoint.save import save
-from regard.engine import linear as engine
 from regard.engine import shortlist as shortlists
-from regard.engine.compiler import matrices, prepare
+from regard.engine.compiler import compile, quantizable_weights
 from regard.engine.linear import Precision
 from regard.engine.shortlist import Shortlist
-from regard.generation.inputs import rooms
+from regard.generation.inputs import length_limits
 from regard.native.memory import MappedFiles
-from regard.tasks import generate as generating
 from regard.tasks import generation_config
-from regard.tasks import translate as translating
-from regard.tasks.generate import Chance
-from regard.tasks.results import Written
-from regard.tokenization import tokenizer_loader as text
+from regard.tasks.generate import GenerateKeywords, GenerateOptions, Generator
+from regard.tasks.results import Generation, Translation
+from regard.tasks.translate import TranslateKeywords, TranslateOptions, Translator
 from regard.tokenization.tokenizer import Tokenizer
-from regard.transformer.module_tree import render, tree
+from regard.tokenization.tokenizer_loader import load_tokenizer
 from regard.transformer.network import EncoderDecoder
+from regard.transformer.summary import module_tree, render_tree
+
+HALF_PRECISIONS = ("bfloat16", "float16")
+"""Precisions that are computed by torch; for the others, the engine compiles the network."""
 
 
 @dataclass(frozen=True)
 class Model:
-    """A network with its tokenizer, and where they came from."""
+    """A network with its tokenizer, as loaded from a folder."""
 
     network: AnyNetwork
-    report: Report
+    report: LoadReport
+    """How the tensors of the checkpoint were loaded."""
     folder: Path | None = None
     precision: Precision | None = None
-    """What the network was prepared for; None where it is as it was loaded."""
+    """The precision that the network was compiled for; None if it is not compiled."""
 
     @cached_property
     def tokenizer(self) -> Tokenizer:
-        """Text to ids and back, as the model's folder has it."""
+        """The tokenizer in the model's folder."""
         if self.folder is None:
             raise ValueError("this model has no folder, so no tokenizer: load it from a folder")
-        return text.load(self.folder)
+        return load_tokenizer(self.folder)
 
     @cached_property
-    def habits(self) -> generation_config.Habits:
-        """How the model's authors let it write."""
-        return generation_config.read(self.folder, self.tokenizer)
+    def generation_config(self) -> generation_config.GenerationConfig:
+        """The generation config in the model's folder."""
+        return generation_config.read_generation_config(self.folder, self.tokenizer)
 
     @cached_property
     def shortlist(self) -> Shortlist:
-        """The tokens that go with those of a source, as the model's folder has them."""
+        """The shortlist in the model's folder: candidate target tokens for each source token."""
         if not isinstance(self.network, EncoderDecoder):
-            raise ValueError("a shortlist goes by the tokens of a source, and this network has no encoder to read one")
-        found, (source, target) = shortlists.read(self.folder), rooms(self.network)
+            raise ValueError("a shortlist requires an encoder-decoder network: this one has no encoder")
+        shortlist, (source, target) = shortlists.load_shortlist(self.folder), length_limits(self.network)
         assert source is not None
-        found.check(source.vocabulary, target.vocabulary, self.folder or "")
-        return found
+        shortlist.check_vocabularies(source.vocabulary, target.vocabulary, self.folder or "")
+        return shortlist
 
+    @overload
+    def translate(self, texts: str, **options: Unpack[TranslateKeywords]) -> Translation: ...  # type: ignore[overload-overlap] # a string is an iterable of strings too
+    @overload
+    def translate(self, texts: Iterable[str], **options: Unpack[TranslateKeywords]) -> list[Translation]: ...
     def translate(
-        self,
-        texts: str | Iterable[str],
-        *,
-        source_language: str | None = None,
-        target_language: str | None = None,
-        prefix: str | None = None,
-        beam: int | None = None,
-        n_best: int = 1,
-        length_penalty: float | None = None,
-        limit: int | None = None,
-        begin: str = "",
-        alignment: bool = False,
-        shortlist: bool = False,
-    ) -> list[Written]:
-        """Translate texts, or do what else an encoder-decoder was trained for.
+        self, texts: str | Iterable[str], **options: Unpack[TranslateKeywords]
+    ) -> Translation | list[Translation]:
+        """Translate texts, or run another task that an encoder-decoder was trained for.
 
-            model.translate(["A man rides a horse."])[0].text
-            model.translate(texts, beam=5, n_best=3)          # [0].alternatives has the second and third best
+            model.translate("A man rides a horse.").text      # a string gives one result
+            model.translate(texts, beam=5, n_best=3)          # a list of results; [0].alternatives has two more
             model.translate(texts, prefix="summarize: ")      # T5
             model.translate(texts, source_language="en", target_language="ro")      # mBART, T5
 
-        What is left out is as the model's authors publish it. Nothing is cut silently: `stopped` and `truncated` tell.
-        With `shortlist`, only the tokens that go with those of each text are scored: faster, and not quite the same.
+        The options are the fields of `TranslateOptions`; `num_beams` is another name for `beam`. Their defaults are
+        those of the model's generation config. Truncation is never silent: see `stopped` and `truncated` of the result.
+        With `shortlist=True` only the tokens that the model's shortlist has for each text are scored: this is faster,
+        and the results differ slightly.
         """
-        wish = translating.Wish(
-            source_language=source_language,
-            target_language=target_language,
-            prefix=prefix,
-            beam=beam,
-            n_best=n_best,
-            length_penalty=length_penalty,
-            limit=limit,
-            begin=begin,
-            alignment=alignment,
-            shortlist=self.shortlist if shortlist else None,
-        )
-        return list(self.translator(wish).translate([texts] if isinstance(texts, str) else texts))
+        keywords: dict[str, Any] = _rename_num_beams(dict(options))
+        keywords["shortlist"] = self.shortlist if keywords.get("shortlist") else None
+        translator = self.translator(TranslateOptions(**keywords))
+        results = list(translator.translate([texts] if isinstance(texts, str) else texts))
+        return results[0] if isinstance(texts, str) else results
 
-    def translator(self, wish: translating.Wish) -> translating.Translator:
-        """The same for texts without end, and token by token."""
-        return translating.Translator(self.network, self.tokenizer, self.habits, wish)
+    def translator(self, options: TranslateOptions) -> Translator:
+        """Return a `Translator`: `translate` takes iterators of any length, `stream` yields a translation in parts."""
+        return Translator(self.network, self.tokenizer, self.generation_config, options)
 
+    @overload
+    def generate(self, prompts: str, **options: Unpack[GenerateKeywords]) -> Generation: ...  # type: ignore[overload-overlap] # as above
+    @overload
+    def generate(self, prompts: Iterable[str], **options: Unpack[GenerateKeywords]) -> list[Generation]: ...
     def generate(
-        self,
-        prompts: str | Iterable[str],
-        *,
-        chance: Chance | None = None,
-        beam: int | None = None,
-        n_best: int = 1,
-        length_penalty: float | None = None,
-        repetition_penalty: float | None = None,
-        no_repeat: int | None = None,
-        limit: int | None = None,
-        stop: Sequence[str] = (),
-        end_loops: bool = False,
-        control: str | None = None,
-    ) -> list[Written]:
-        """Continue texts.
+        self, prompts: str | Iterable[str], **options: Unpack[GenerateKeywords]
+    ) -> Generation | list[Generation]:
+        """Continue prompts with a decoder-only network.
 
-            model.generate("Once upon a time")[0].text                                  # the likeliest tokens
-            model.generate("Once upon a time", chance=Chance(seed=1, temperature=0.8))  # by chance
+            model.generate("Once upon a time").text                                         # greedy
+            model.generate("Once upon a time", sampling=Sampling(seed=1, temperature=0.8))  # sampled
 
-        `text` is the continuation alone. It ends where the model ends it, where a text of `stop` is written, where it
-        goes in circles (with `end_loops`), or at the limit; `stopped` says which.
+        The options are the fields of `GenerateOptions`; `num_beams` is another name for `beam`. A string gives one
+        result, a list or iterator as many as it has prompts. `text` is the continuation without the prompt. It ends at
+        an EOS token, at a stop string, at a repetition (with `stop_on_repetition`), or after `max_new_tokens`;
+        `stopped` is the reason.
         """
-        wish = generating.Wish(
-            chance=chance,
-            beam=beam,
-            n_best=n_best,
-            length_penalty=length_penalty,
-            repetition_penalty=repetition_penalty,
-            no_repeat=no_repeat,
-            limit=limit,
-            stop=tuple(stop),
-            end_loops=end_loops,
-            control=control,
-        )
-        return list(self.generator(wish).generate([prompts] if isinstance(prompts, str) else prompts))
+        generator = self.generator(GenerateOptions(**_rename_num_beams(dict(options))))
+        results = list(generator.generate([prompts] if isinstance(prompts, str) else prompts))
+        return results[0] if isinstance(prompts, str) else results
 
-    def generator(self, wish: generating.Wish) -> generating.Generator:
-        """The same for prompts without end, and token by token."""
-        return generating.Generator(self.network, self.tokenizer, self.habits, wish)
+    def generator(self, options: GenerateOptions) -> Generator:
+        """Return a `Generator`: `generate` takes iterators of any length, `stream` yields a continuation in parts."""
+        return Generator(self.network, self.tokenizer, self.generation_config, options)
 
     def save(self, folder: str | Path, *, dtype: torch.dtype | None = None) -> str:
-        """Write the model to a folder, in its family's layout if it has one; says in which."""
+        """Save the model to a folder, in the layout of its family if it has one; return the name of the layout."""
         if self.precision is not None:
-            raise ValueError("a prepared network has no weights to save: load it without a precision, or use `convert`")
+            raise ValueError(
+                "a compiled network has no weights to save: load it without a precision, or use `regard convert`"
+            )
         return save(self.network, folder, origin=self.report.origin, dtype=dtype)
 
     def __str__(self) -> str:
-        return render(tree(self.network))
+        return render_tree(module_tree(self.network))
 
 
 def load(
@@ -165,32 +139,57 @@ def load(
     device: torch.device | str = "cpu",
     dtype: torch.dtype | None = None,
     architecture: str | None = None,
-    change: Mapping[str, Any] | None = None,
+    config_overrides: Mapping[str, Any] | None = None,
     precision: Precision | str | None = None,
     download: bool = False,
 ) -> Model:
-    """Open a model: a folder of ours or of Hugging Face's.
+    """Load a model from a folder in the layout of regard or of Hugging Face.
 
         model = regard.load("folder")
         output = model.network(tokens)              # tokens: batch × length; output.logits, output.hidden
-        print(model)                                # its parts, shapes and counts
+        print(model)                                # its modules, shapes and parameter counts
 
-    Nothing is fetched unless you ask for it: with `download=True`, a name such as "org/name" is looked up on the
-    Hugging Face hub (with `pip install 'regard[hub]'`). The weights keep their type unless `dtype` says otherwise.
-    `architecture` asks for another head than the one saved, `change` for other config values.
+    Nothing is downloaded by default. With `download=True`, a name such as "org/name" is downloaded from the Hugging
+    Face hub (needs `pip install 'regard[hub]'`). `architecture` selects another head than the saved one,
+    `config_overrides` changes values of the config.
 
-    With a `precision`, "fp32" or "int8", the network is prepared for inference on a CPU (`regard.engine`): it computes
-    the same, faster, and learns no more.
+    `precision` is for inference. With "float32" or "int8" the network is compiled for the CPU (`regard.engine`): the
+    same results, faster, and it cannot be trained. With "bfloat16" or "float16" the weights are loaded in that dtype
+    and torch computes. Without it the network can be trained, and its weights have the dtype of the files, or `dtype`.
     """
-    place = hub.fetch(str(folder)) if download and not Path(folder).exists() else Path(folder)
+    path = hub.download(str(folder)) if download and not Path(folder).exists() else Path(folder)
+    if precision in HALF_PRECISIONS:
+        if dtype is not None:
+            raise ValueError(f"precision={precision!r} sets the dtype of the weights: remove dtype={dtype}")
+        dtype, precision = getattr(torch, str(precision)), None
     if precision is None:
-        network, report = checkpoint.load(place, architecture=architecture, change=change, dtype=dtype, device=device)
+        network, report = checkpoint.load(
+            path, architecture=architecture, config_overrides=config_overrides, dtype=dtype, device=device
+        )
         network.eval()
-        return Model(network, report, place)
-    wanted = engine.named(precision)
+        return Model(network, report, path)
+    try:
+        compiled_for = Precision(precision)
+    except ValueError:
+        known = "float32, bfloat16, float16, int8"
+        raise ValueError(f"unknown precision {precision!r}: expected one of {known}") from None
     if dtype not in (None, torch.float32):
-        raise ValueError(f"a prepared network computes in float32: leave dtype={dtype} or the precision out")
+        raise ValueError(f"a compiled network computes in float32: remove dtype={dtype} or precision={precision!r}")
     network, report = checkpoint.load(
-        place, architecture=architecture, change=change, dtype=torch.float32, device=device, in_bytes=matrices
+        path,
+        architecture=architecture,
+        config_overrides=config_overrides,
+        dtype=torch.float32,
+        device=device,
+        keep_int8=quantizable_weights,
     )
-    return Model(prepare(network, wanted, done=MappedFiles(place).let_go), report, place, wanted)
+    return Model(compile(network, compiled_for, on_replaced=MappedFiles(path).release), report, path, compiled_for)
+
+
+def _rename_num_beams(options: dict[str, Any]) -> dict[str, Any]:
+    """Accept `num_beams`, the name that transformers has for `beam`."""
+    if "num_beams" in options:
+        if "beam" in options:
+            raise ValueError("beam and num_beams are the same option: pass only one of them")
+        options["beam"] = options.pop("num_beams")
+    return options

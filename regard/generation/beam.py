@@ -1,11 +1,12 @@
-"""Beam search: the best few continuations of a text at once.
+"""Beam search: follow the `beam` most likely partial sequences of each input in parallel.
 
     step 1            step 2            step 3
-    the      -0.4     the cat   -0.9    the cat sat    -1.1     `size` live rows, the likeliest first
+    the      -0.4     the cat   -0.9    the cat sat    -1.1     `beam` active sequences, the most likely first
     a        -1.2     a cat     -1.9    the cat slept  -1.6
-    (end)    -3.0     the dog   -2.2    the cat (end)  -2.4     those that end are put aside, scored by length
+    (eos)    -3.0     the dog   -2.2    the cat (eos)  -2.4     finished hypotheses, with length-normalized scores
 
-A text is finished when what is put aside cannot be (or is not expected to be) beaten by what is alive.
+The search of an input stops when no active sequence can beat, or is expected to beat, the finished hypotheses
+(`EarlyStopping`).
 """
 
 from __future__ import annotations
@@ -15,144 +16,161 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
-from regard.generation.logits_processors import apply, only_forbid
-from regard.generation.result import Hypothesis, hypothesis
-from regard.generation.search import Logits, State, Terms
-from regard.generation.sequence import Row
-from regard.generation.stopping_criteria import Stop, Stopped
-from regard.generation.topk import Candidate, continuations, whole_and_peaks
+from regard.generation.logits_processors import apply_processors, only_masks
+from regard.generation.result import Hypothesis, make_hypothesis
+from regard.generation.search import Logits, SearchState, StepOptions
+from regard.generation.sequence import TokenSequence
+from regard.generation.stopping_criteria import StoppingCriterion, StopReason
+from regard.generation.topk import Candidate, beam_candidates, logsumexp_and_block_max
 
 
-class Until(Enum):
-    """When a beam search is content with what it has put aside."""
+class EarlyStopping(Enum):
+    """When to stop a beam search that has `beam` finished hypotheses; the values are transformers' `early_stopping`."""
 
-    FULL = True
-    """As soon as `size` texts are put aside (transformers: early_stopping=True)."""
-    UNLIKELY = False
-    """When the best live row, at its present length, scores no better than the worst text aside (the default)."""
-    IMPOSSIBLE = "never"
-    """The same, but the live row is scored as if it got as long as is best for it: slower, and sure where the length
-    penalty is positive."""
+    WHEN_FULL = True
+    """As soon as there are `beam` finished hypotheses."""
+    HEURISTIC = False
+    """When the best active sequence, at its present length, scores no better than the worst finished hypothesis (the
+    default)."""
+    NEVER = "never"
+    """The same, but the active sequence is scored at the length that is best for it: slower, and exact for a positive
+    length penalty."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Beam:
-    """The `size` best continuations are followed; finished ones are ranked by log-probability / length^penalty."""
+class BeamSearch:
+    """Beam search. Finished hypotheses are ranked by log-probability / length^length_penalty."""
 
-    size: int = 4
+    beam: int = 4
+    """Number of sequences followed for each input."""
     length_penalty: float = 1.0
-    """0: no penalty; above 1, longer texts are preferred."""
-    until: Until = Until.UNLIKELY
-    best: int = 1
-    """How many hypotheses are returned."""
-    count = 1
+    """Exponent of the length: 0 is no normalization, values above 1 favour longer outputs."""
+    early_stopping: EarlyStopping = EarlyStopping.HEURISTIC
+    n_best: int = 1
+    """Number of hypotheses returned for each input."""
+    num_samples = 1
 
     def __post_init__(self) -> None:
-        if not 1 <= self.best <= self.size:
+        if not 1 <= self.n_best <= self.beam:
             raise ValueError(
-                f"a beam of {self.size} gives from 1 to {self.size} hypotheses, found best={self.best}: "
-                "make the beam larger or ask for fewer"
+                f"n_best must be between 1 and beam={self.beam}, found n_best={self.n_best}: "
+                "increase beam or reduce n_best"
             )
 
-    def begin(self, row: Row, text: str) -> Beams:
-        """One live row; the first step makes more of it."""
-        del text
-        return Beams(self, row)
+    def init_state(self, sequence: TokenSequence, seed_key: str) -> BeamSearchState:
+        """Return a state with one active sequence; the first step expands it to `beam`."""
+        del seed_key
+        return BeamSearchState(self, sequence)
 
-    def step(self, states: Sequence[State], logits: Logits, terms: Terms) -> None:
-        """Continue every text with its best tokens."""
-        rows = [row for state in states for row in state.rows]
-        sums, peaks = whole_and_peaks(logits)
-        plain = only_forbid(terms.rules)
-        ruled = apply(terms.rules, logits if plain else logits - sums, rows)
-        # Enough candidates that `size` of them are alive even if every row could end in every way.
-        count = max(2, 1 + terms.ends) * self.size
-        less, before = sums if plain else None, [row.total for row in rows]
-        found = continuations(ruled, less, before, logits, sums, len(states), count, peaks if plain else None)
-        for state, candidates in zip(states, found, strict=True):
-            assert isinstance(state, Beams)
-            state.advance(candidates, terms.stop)
+    def step(self, states: Sequence[SearchState], logits: Logits, options: StepOptions) -> None:
+        """Extend the active sequences of every input by one token."""
+        sequences = [sequence for state in states for sequence in state.sequences]
+        logsumexp, block_max = logsumexp_and_block_max(logits)
+        masks_only = only_masks(options.logits_processors)
+        processed = apply_processors(options.logits_processors, logits if masks_only else logits - logsumexp, sequences)
+        # Enough candidates that `beam` of them stay active even if every sequence could end with every EOS token.
+        k = max(2, 1 + options.num_eos_tokens) * self.beam
+        offset, prefix_scores = logsumexp if masks_only else None, [each.cumulative_log_prob for each in sequences]
+        candidates_by_input = beam_candidates(
+            processed, offset, prefix_scores, logits, logsumexp, len(states), k, block_max if masks_only else None
+        )
+        for state, candidates in zip(states, candidates_by_input, strict=True):
+            assert isinstance(state, BeamSearchState)
+            state.advance(candidates, options.stopping_criterion)
 
 
-class Beams:
-    """The state of a beam search: live rows, and what is put aside."""
+class BeamSearchState:
+    """The beam search of one input: its active sequences and its finished hypotheses."""
 
-    def __init__(self, search: Beam, row: Row) -> None:
+    def __init__(self, search: BeamSearch, sequence: TokenSequence) -> None:
         self.search = search
-        self.rows = [row]
+        self.sequences = [sequence]
         self.parents = [0]
-        self.aside: list[Hypothesis] = []
-        self.over = False
+        self.finished: list[Hypothesis] = []
+        self.is_done = False
 
     def hypotheses(self) -> tuple[Hypothesis, ...]:
-        """The best of what was put aside."""
-        return tuple(self.aside[: self.search.best])
+        """Return the `n_best` finished hypotheses."""
+        return tuple(self.finished[: self.search.n_best])
 
-    def stable(self) -> list[int]:
-        """What all begin with that may still win."""
-        texts = [row.written for row in self.rows if row.total > -math.inf] if not self.over else []
-        texts += [list(found.tokens) for found in (self.aside[:1] if self.over else self.aside)]
-        shared = 0
-        while all(len(text) > shared for text in texts) and len({text[shared] for text in texts}) == 1:
-            shared += 1
-        return texts[0][:shared]
+    def stable_prefix(self) -> list[int]:
+        """Return the longest common prefix of all hypotheses that may still win."""
+        prefixes = (
+            [sequence.new_tokens for sequence in self.sequences if sequence.cumulative_log_prob > -math.inf]
+            if not self.is_done
+            else []
+        )
+        prefixes += [list(each.tokens) for each in (self.finished[:1] if self.is_done else self.finished)]
+        length = 0
+        while all(len(tokens) > length for tokens in prefixes) and len({tokens[length] for tokens in prefixes}) == 1:
+            length += 1
+        return prefixes[0][:length]
 
-    def advance(self, candidates: Iterable[Candidate], stop: Stop) -> None:
-        """Continue with the best candidates that are alive; put aside those that end, if they are among the best."""
-        size, live, aside, rows = self.search.size, list[tuple[int, Row]](), len(self.aside), self.rows
+    def advance(self, candidates: Iterable[Candidate], stopping_criterion: StoppingCriterion) -> None:
+        """Continue with the best unfinished candidates; keep a finished one if it ranks among the first `beam`."""
+        beam, num_finished, sequences = self.search.beam, len(self.finished), self.sequences
+        active = list[tuple[int, TokenSequence]]()
         for rank, (total, parent, token, score) in enumerate(candidates):
             if total == -math.inf:
                 break
-            row = rows[parent].then(token, score, total)
-            reason = stop(row)
+            sequence = sequences[parent].fork(token, score, total)
+            reason = stopping_criterion(sequence)
             if reason is None:
-                live.append((parent, row))
-                if len(live) == size:
+                active.append((parent, sequence))
+                if len(active) == beam:
                     break
-            elif rank < size:
-                self.aside.append(hypothesis(row, reason, self.scored(row.total, row.length)))
-        if len(self.aside) > aside:
-            self.aside.sort(key=lambda found: -found.score)
-            del self.aside[size:]
-        self.over = not live or self.content(live[0][1])
-        if self.over and not self.aside:
-            row = max(self.rows, key=lambda row: row.total)
-            self.aside.append(hypothesis(row, Stopped.STUCK, self.scored(row.total, max(row.length, 1))))
-        if not self.over:
-            self.place(live)
+            elif rank < beam:
+                self._finish(sequence, reason, sequence.num_new_tokens)
+        if len(self.finished) > num_finished:
+            self.finished.sort(key=lambda hypothesis: -hypothesis.score)
+            del self.finished[beam:]
+        self.is_done = not active or self.can_stop(active[0][1])
+        if self.is_done and not self.finished:
+            best = max(self.sequences, key=lambda sequence: sequence.cumulative_log_prob)
+            self._finish(best, StopReason.NO_TOKEN, max(best.num_new_tokens, 1))
+        if not self.is_done:
+            self.assign_slots(active)
 
-    def scored(self, total: float, length: int) -> float:
-        """What a finished text of this length is ranked by."""
-        return float(total / length**self.search.length_penalty)
+    def _finish(self, sequence: TokenSequence, reason: StopReason, length: int) -> None:
+        score = self.length_normalized_score(sequence.cumulative_log_prob, length)
+        self.finished.append(make_hypothesis(sequence, reason, score))
 
-    def content(self, best: Row) -> bool:
-        """Whether what is put aside is enough, this being the best live row."""
-        if len(self.aside) < self.search.size:
+    def length_normalized_score(self, cumulative_log_prob: float, length: int) -> float:
+        """Return the score that hypotheses are ranked by: log-probability / length^length_penalty."""
+        return float(cumulative_log_prob / length**self.search.length_penalty)
+
+    def can_stop(self, best: TokenSequence) -> bool:
+        """Return whether the finished hypotheses suffice, given the best active sequence."""
+        if len(self.finished) < self.search.beam:
             return False
-        longest = self.search.until is Until.IMPOSSIBLE and self.search.length_penalty > 0
-        reachable = self.scored(best.total, best.limit if longest else best.length)
-        return self.search.until is Until.FULL or reachable <= self.aside[-1].score
+        at_max_length = self.search.early_stopping is EarlyStopping.NEVER and self.search.length_penalty > 0
+        reachable = self.length_normalized_score(
+            best.cumulative_log_prob, best.max_new_tokens if at_max_length else best.num_new_tokens
+        )
+        return self.search.early_stopping is EarlyStopping.WHEN_FULL or reachable <= self.finished[-1].score
 
-    def place(self, live: Sequence[tuple[int, Row]]) -> None:
-        """Give each live row a place: its parent's if that is free, so that little has to be copied in a cache.
+    def assign_slots(self, active: Sequence[tuple[int, TokenSequence]]) -> None:
+        """Assign each active sequence, given with its parent, to a slot of the beam.
 
-        Places that are left over are filled with rows that nothing can come of.
+        A sequence takes the slot of its parent if that is free, so that few rows of the KV cache move. Slots that are
+        left over are filled with dead sequences of log-probability -inf.
         """
-        places: list[Row | None] = [None] * self.search.size
-        parents, waiting = list(range(self.search.size)), list[tuple[int, Row]]()
-        for parent, row in live:
-            if places[parent] is None:
-                places[parent] = row
+        slots: list[TokenSequence | None] = [None] * self.search.beam
+        parents, waiting = list(range(self.search.beam)), list[tuple[int, TokenSequence]]()
+        for parent, sequence in active:
+            if slots[parent] is None:
+                slots[parent] = sequence
             else:
-                waiting.append((parent, row))
-        if waiting or len(live) < len(places):
-            left, best = iter(waiting), live[0][1]
-            for at, taken in enumerate(places):
-                if taken is None:
-                    parents[at], places[at] = next(left, None) or _nothing(self.rows, at, best)
-        self.parents, self.rows = parents, [row for row in places if row is not None]
+                waiting.append((parent, sequence))
+        if waiting or len(active) < len(slots):
+            remaining, best = iter(waiting), active[0][1]
+            for slot, occupant in enumerate(slots):
+                if occupant is None:
+                    parents[slot], slots[slot] = next(remaining, None) or _dead_sequence(self.sequences, slot, best)
+        self.parents, self.sequences = parents, [sequence for sequence in slots if sequence is not None]
 
 
-def _nothing(rows: Sequence[Row], at: int, like: Row) -> tuple[int, Row]:
-    parent = min(at, len(rows) - 1)
-    return parent, rows[parent].then(like.last, -math.inf, -math.inf)
+def _dead_sequence(sequences: Sequence[TokenSequence], slot: int, template: TokenSequence) -> tuple[int, TokenSequence]:
+    """Return a parent and a continuation of log-probability -inf, which no search will choose."""
+    parent = min(slot, len(sequences) - 1)
+    return parent, sequences[parent].fork(template.last_token, -math.inf, -math.inf)

@@ -1,8 +1,8 @@
-"""What a network has read of some rows, and what it says comes next.
+"""The decoder state of a batch of sequences (KV cache and encoder output), and the logits of the next token.
 
-All kinds of networks are asked in the same way: `read` the new tokens of every row, `keep` some of the rows in some
-order, `take` some of them apart, `spread` each over several places, `add` the rows of another reading. Only this file
-knows how each is called.
+All kinds of networks have the same interface: `step` reads the new tokens of every sequence, `reorder` keeps some
+sequences in a given order, `select` copies some of them into a new state, `repeat_interleave` repeats each of them, and
+`append` adds sequences of another state. Only this module depends on how each kind of network is called.
 """
 
 from __future__ import annotations
@@ -16,187 +16,195 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from regard.transformer.batch_layout import Rows, numbers
-from regard.transformer.head_base import Scored
+from regard.transformer.batch_layout import BatchLayout, int_tensor
+from regard.transformer.head_base import LogitsAt
 from regard.transformer.mask import Explicit
 from regard.transformer.network import DecoderOnly, EncoderDecoder, Output
 from regard.transformer.two_stream import TwoStream
 
-Writer = DecoderOnly | EncoderDecoder | TwoStream
-"""The networks that can write."""
-Tokens = Sequence[Sequence[int]]
-Logits = Float[Tensor, "rows vocabulary"]
-AnyReading = TypeVar("AnyReading", bound="Reading")
+GenerativeNetwork = DecoderOnly | EncoderDecoder | TwoStream
+"""The kinds of networks that can generate tokens."""
+TokenBatch = Sequence[Sequence[int]]
+Logits = Float[Tensor, "batch vocabulary"]
+AnyDecoderState = TypeVar("AnyDecoderState", bound="DecoderState")
 
 
 @runtime_checkable
-class Reading(Protocol):
-    """What has been read."""
+class DecoderState(Protocol):
+    """The sequences that a network has read so far."""
 
-    def read(self, new: Tokens) -> Logits:
-        """Read the new tokens of each row; what the network says comes behind them."""
+    def step(self, new_tokens: TokenBatch) -> Logits:
+        """Read the new tokens of each sequence; return the logits of the token after them."""
 
-    def keep(self, order: Sequence[int]) -> None:
-        """Keep these rows, in this order; a row that is named twice is copied."""
+    def reorder(self, order: Sequence[int]) -> None:
+        """Keep the sequences of these indices, in this order; a repeated index copies the sequence."""
 
-    def take(self: AnyReading, rows: Sequence[int]) -> AnyReading:
-        """A reading of these rows alone, beside this one."""
+    def select(self: AnyDecoderState, indices: Sequence[int]) -> AnyDecoderState:
+        """Return a new state of these sequences; this one does not change."""
 
-    def spread(self, copies: int) -> None:
-        """Copy every row so many times, side by side."""
+    def repeat_interleave(self, repeats: int) -> None:
+        """Repeat each sequence, the copies next to each other, as `torch.repeat_interleave` does."""
 
-    def add(self: AnyReading, other: AnyReading, rows: Sequence[int], copies: int) -> None:
-        """Put these rows of another reading of the same network behind these, each so many times, side by side."""
+    def append(self: AnyDecoderState, other: AnyDecoderState, indices: Sequence[int], repeats: int) -> None:
+        """Append these sequences of another state of the same network, each repeated, the copies next to each other."""
 
 
-def begin(network: Writer, sources: Tokens | None) -> Reading:
-    """Nothing read yet, but the sources of rows that have them."""
+def init_decoder_state(network: GenerativeNetwork, sources: TokenBatch | None) -> DecoderState:
+    """Return a state without target tokens; for an encoder-decoder, encode the sources."""
     match network:
         case DecoderOnly():
-            return Decoding(network)
+            return DecoderOnlyState(network)
         case EncoderDecoder():
             assert sources is not None
-            return Translating(network, sources)
+            return EncoderDecoderState(network, sources)
         case TwoStream():
-            return Rereading(network)
+            return UncachedState(network)
 
 
-class Decoding:
-    """A decoder with its cache, or its memory."""
+class DecoderOnlyState:
+    """The KV cache of a decoder, or its segment memory."""
 
     def __init__(self, network: DecoderOnly) -> None:
         self.network, self.device = network, device_of(network)
         self.cache = network.new_cache()
 
-    def read(self, new: Tokens) -> Logits:
-        """Read the new tokens."""
-        tokens, rows = packed(new, self.device)
-        return _said(self.network(tokens, rows=rows, cache=self.cache, scored=Scored.LAST))
+    def step(self, new_tokens: TokenBatch) -> Logits:
+        """Read the new tokens and extend the cache."""
+        tokens, layout = pack_tokens(new_tokens, self.device)
+        return _float_logits(self.network(tokens, layout=layout, cache=self.cache, logits_at=LogitsAt.LAST))
 
-    def keep(self, order: Sequence[int]) -> None:
-        """Keep these rows of the cache."""
+    def reorder(self, order: Sequence[int]) -> None:
+        """Reorder the cache."""
         self.cache.reorder(order)
 
-    def take(self, rows: Sequence[int]) -> Decoding:
-        """These rows of the cache."""
-        taken = copy.copy(self)
-        taken.cache = self.cache.take(rows)
-        return taken
+    def select(self, indices: Sequence[int]) -> DecoderOnlyState:
+        """Copy rows of the cache into a new state."""
+        selected = copy.copy(self)
+        selected.cache = self.cache.take(indices)
+        return selected
 
-    def spread(self, copies: int) -> None:
-        """Copy the rows of the cache."""
-        self.cache.spread(copies)
+    def repeat_interleave(self, repeats: int) -> None:
+        """Repeat each row of the cache."""
+        self.cache.repeat_interleave(repeats)
 
-    def add(self, other: Decoding, rows: Sequence[int], copies: int) -> None:
-        """Add rows of the other cache."""
-        self.cache.add(other.cache, rows, copies)  # type: ignore[arg-type] # both are of the same network
+    def append(self, other: DecoderOnlyState, indices: Sequence[int], repeats: int) -> None:
+        """Append rows of the other cache."""
+        self.cache.append_rows(other.cache, indices, repeats)  # type: ignore[arg-type] # both are of the same network
 
 
-class Translating:
-    """A decoder with its cache, and the encoder's output that all its rows look at; copies share it."""
+class EncoderDecoderState:
+    """The KV cache of a decoder and the encoder output that it attends to; the beams of one input share the latter."""
 
-    def __init__(self, network: EncoderDecoder, sources: Tokens) -> None:
+    def __init__(self, network: EncoderDecoder, sources: TokenBatch) -> None:
         self.network, self.device = network, device_of(network)
         self.cache = network.new_cache()
-        tokens, rows = packed(sources, self.device)
-        self.source = network.encode(tokens, rows=rows)
+        tokens, layout = pack_tokens(sources, self.device)
+        self.source = network.encode(tokens, layout=layout)
 
-    def read(self, new: Tokens) -> Logits:
-        """Read the new tokens of the targets."""
-        tokens, rows = packed(new, self.device)
-        output = self.network(self.source, tokens, target_rows=rows, cache=self.cache, scored=Scored.LAST)
+    def step(self, new_tokens: TokenBatch) -> Logits:
+        """Read the new target tokens and extend the cache."""
+        tokens, layout = pack_tokens(new_tokens, self.device)
+        output = self.network(self.source, tokens, target_layout=layout, cache=self.cache, logits_at=LogitsAt.LAST)
         if self.source.hidden is not None:
-            self.source = self.source.let_go()
-        return _said(output)
+            self.source = self.source.without_hidden()
+        return _float_logits(output)
 
-    def keep(self, order: Sequence[int]) -> None:
-        """Keep these rows; those that share a source stay together."""
+    def reorder(self, order: Sequence[int]) -> None:
+        """Reorder the cache and the sources; sequences that share a source stay next to each other."""
         self.cache.reorder(order)
-        texts = [order[at] // self.source.copies for at in range(0, len(order), self.source.copies)]
-        if texts != list(range(self.source.rows.batch)):
-            self.source = self.source.keep(texts)
+        source_order = [order[index] // self.source.copies for index in range(0, len(order), self.source.copies)]
+        if source_order != list(range(self.source.layout.batch_size)):
+            self.source = self.source.reorder(source_order)
 
-    def take(self, rows: Sequence[int]) -> Translating:
-        """These rows and their sources."""
-        taken = copy.copy(self)
-        taken.cache, taken.source = self.cache.take(rows), self.source.keep(rows)
-        return taken
+    def select(self, indices: Sequence[int]) -> EncoderDecoderState:
+        """Copy rows of the cache and their sources into a new state."""
+        selected = copy.copy(self)
+        selected.cache, selected.source = self.cache.take(indices), self.source.reorder(indices)
+        return selected
 
-    def spread(self, copies: int) -> None:
-        """Copy the rows of the target."""
-        self.cache.spread(copies)
-        self.source = self.source.spread(copies)
+    def repeat_interleave(self, repeats: int) -> None:
+        """Repeat each row of the cache; the copies share their source."""
+        self.cache.repeat_interleave(repeats)
+        self.source = self.source.repeat_interleave(repeats)
 
-    def add(self, other: Translating, rows: Sequence[int], copies: int) -> None:
-        """Add other rows and their sources."""
-        self.cache.add(other.cache, rows, copies)
-        self.source = self.source.add(other.source.keep(rows).spread(copies))
+    def append(self, other: EncoderDecoderState, indices: Sequence[int], repeats: int) -> None:
+        """Append rows of the other cache and their sources."""
+        self.cache.append_rows(other.cache, indices, repeats)
+        self.source = self.source.append_rows(other.source.reorder(indices).repeat_interleave(repeats))
 
 
-class Rereading:
-    """The definition: everything is read again for every token. Needed where later tokens change what earlier ones
-    mean (XLNet looks both ways), and what the others must agree with.
+class UncachedState:
+    """The reference implementation: every step reads all tokens again.
+
+    XLNet needs it, because its bidirectional attention changes the hidden states of earlier tokens. The tests compare
+    the cached states with it.
     """
 
-    def __init__(self, network: Writer, sources: Tokens | None = None) -> None:
+    def __init__(self, network: GenerativeNetwork, sources: TokenBatch | None = None) -> None:
         self.network, self.device = network, device_of(network)
         self.sources = [list(source) for source in sources or ()]
-        self.rows: list[list[int]] = []
+        self.sequences: list[list[int]] = []
 
-    def read(self, new: Tokens) -> Logits:
-        """Read everything again, and what is new."""
-        before = self.rows or [[] for _ in new]
-        self.rows = [[*old, *tokens] for old, tokens in zip(before, new, strict=True)]
+    def step(self, new_tokens: TokenBatch) -> Logits:
+        """Read all tokens again, followed by the new ones."""
+        previous = self.sequences or [[] for _ in new_tokens]
+        self.sequences = [[*old, *new] for old, new in zip(previous, new_tokens, strict=True)]
         if isinstance(self.network, TwoStream):
-            return self._guess(self.network)
-        tokens, rows = packed(self.rows, self.device)
+            return self._predict_next(self.network)
+        tokens, layout = pack_tokens(self.sequences, self.device)
         if isinstance(self.network, DecoderOnly):
-            return _said(self.network(tokens, rows=rows, scored=Scored.LAST))
-        sources, source_rows = packed(self.sources, self.device)
-        return _said(self.network(sources, tokens, rows=source_rows, target_rows=rows, scored=Scored.LAST))
+            return _float_logits(self.network(tokens, layout=layout, logits_at=LogitsAt.LAST))
+        sources, source_layout = pack_tokens(self.sources, self.device)
+        return _float_logits(
+            self.network(sources, tokens, layout=source_layout, target_layout=layout, logits_at=LogitsAt.LAST)
+        )
 
-    def _guess(self, network: TwoStream) -> Logits:
-        """Guess a token that nothing has seen, behind every row."""
-        tokens, rows = packed([[*row, 0] for row in self.rows], self.device)
-        seen = torch.ones(rows.batch, rows.longest, rows.longest, dtype=torch.bool, device=tokens.device)
-        for row, length in enumerate(rows.lengths):
-            seen[row, :, length - 1] = False
-        return _said(network(tokens, Explicit(seen), rows=rows, guess=True, scored=Scored.LAST))
+    def _predict_next(self, network: TwoStream) -> Logits:
+        """Append a placeholder that no token attends to, and predict it with the query stream."""
+        tokens, layout = pack_tokens([[*sequence, 0] for sequence in self.sequences], self.device)
+        visible = torch.ones(layout.batch_size, layout.longest, layout.longest, dtype=torch.bool, device=tokens.device)
+        for row, length in enumerate(layout.lengths):
+            visible[row, :, length - 1] = False
+        return _float_logits(
+            network(tokens, Explicit(visible), layout=layout, query_stream=True, logits_at=LogitsAt.LAST)
+        )
 
-    def keep(self, order: Sequence[int]) -> None:
-        """Keep these rows."""
-        self.rows = [list(self.rows[row]) for row in order]
-        self.sources = [self.sources[row] for row in order] if self.sources else []
+    def reorder(self, order: Sequence[int]) -> None:
+        """Reorder the tokens and the sources."""
+        self.sequences = [list(self.sequences[index]) for index in order]
+        self.sources = [self.sources[index] for index in order] if self.sources else []
 
-    def take(self, rows: Sequence[int]) -> Rereading:
-        """These rows."""
-        taken = copy.copy(self)
-        taken.keep(rows)
-        return taken
+    def select(self, indices: Sequence[int]) -> UncachedState:
+        """Copy these sequences into a new state."""
+        selected = copy.copy(self)
+        selected.reorder(indices)
+        return selected
 
-    def spread(self, copies: int) -> None:
-        """Copy the rows."""
-        self.keep([row for row in range(len(self.rows)) for _ in range(copies)])
+    def repeat_interleave(self, repeats: int) -> None:
+        """Repeat each sequence."""
+        self.reorder([index for index in range(len(self.sequences)) for _ in range(repeats)])
 
-    def add(self, other: Rereading, rows: Sequence[int], copies: int) -> None:
-        """Add other rows."""
-        new = other.take(rows)
-        new.spread(copies)
-        self.rows += new.rows
+    def append(self, other: UncachedState, indices: Sequence[int], repeats: int) -> None:
+        """Append sequences of the other state."""
+        new = other.select(indices)
+        new.repeat_interleave(repeats)
+        self.sequences += new.sequences
         self.sources += new.sources
 
 
-def packed(rows: Tokens, device: torch.device) -> tuple[Int[Tensor, " tokens"], Rows]:
-    """Rows of tokens side by side."""
-    return numbers(chain.from_iterable(rows), device), Rows.of([len(row) for row in rows], device)
+def pack_tokens(sequences: TokenBatch, device: torch.device) -> tuple[Int[Tensor, " tokens"], BatchLayout]:
+    """Concatenate sequences into a packed batch; return its tokens and its layout."""
+    lengths = [len(sequence) for sequence in sequences]
+    return int_tensor(chain.from_iterable(sequences), device), BatchLayout.of(lengths, device)
 
 
-def device_of(network: Writer) -> torch.device:
-    """Where a network is."""
+def device_of(network: GenerativeNetwork) -> torch.device:
+    """Return the device of the network's weights."""
     return next(chain(network.parameters(), network.buffers())).device
 
 
-def _said(output: Output) -> Logits:
+def _float_logits(output: Output) -> Logits:
+    """Return the logits, converted to float32 if they are in float16 or bfloat16."""
     assert output.logits is not None
-    half = output.logits.dtype in (torch.float16, torch.bfloat16)
-    return output.logits.float() if half else output.logits
+    is_half = output.logits.dtype in (torch.float16, torch.bfloat16)
+    return output.logits.float() if is_half else output.logits

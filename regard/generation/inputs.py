@@ -1,4 +1,4 @@
-"""What is given to a network that writes, how long it may be, and how long what is written may become."""
+"""The inputs of generation: checks, truncation, and the maximum number of new tokens."""
 
 from __future__ import annotations
 
@@ -8,155 +8,172 @@ from enum import Enum, auto
 
 from torch import nn
 
-from regard.generation.decoder_state import Writer
+from regard.generation.decoder_state import GenerativeNetwork
 from regard.transformer import config
 
-WITHOUT_END = 1024
-"""How many tokens are written at most by a network that knows no end of its rows, unless a limit is given."""
-TIMES_SOURCE, BESIDES = 4, 64
-"""A target has at most 4 tokens for each of its source, and 64 besides, unless a limit is given."""
+DEFAULT_MAX_NEW_TOKENS = 1024
+"""Default of `max_new_tokens` for a network without a maximum length."""
+MAX_LEN_A, MAX_LEN_B = 4, 64
+"""Default of `max_new_tokens` for an encoder-decoder: at most 4 × source length + 64 (fairseq: `max_len_a/b`)."""
 
 
 @dataclass(frozen=True)
-class Given:
-    """One input."""
+class Inputs:
+    """The token ids of one input."""
 
     prompt: Sequence[int]
-    """What the decoder begins with: a prompt; where there is a source, the token that starts a target, and perhaps the
-    beginning of the target."""
+    """The first tokens of the decoder: a prompt, or for an encoder-decoder the decoder start token, optionally followed
+    by a prefix of the target."""
     source: Sequence[int] | None = None
-    """What the encoder reads, where the network has one."""
+    """The tokens of the encoder, if the network has one."""
 
 
-class TooLong(Enum):
-    """What becomes of an input for which a network has too few positions."""
+class OverlongInput(Enum):
+    """How to handle an input that has more tokens than the network has positions."""
 
-    REFUSE = auto()
-    """An error."""
-    CUT = auto()
-    """The source loses tokens before its last, a prompt its first ones; the result says how many."""
+    ERROR = auto()
+    """Raise a ValueError."""
+    TRUNCATE = auto()
+    """Remove tokens before the last one of a source, and the first ones of a prompt; the result has their number."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Admitted:
-    """An input that fits the network."""
+class PreparedInputs:
+    """An input that was checked and, if necessary, truncated."""
 
-    number: int
-    """Which of the inputs, from 0."""
-    given: Given
-    limit: int
-    """How many tokens may be written."""
+    index: int
+    """Index of the input, from 0."""
+    inputs: Inputs
+    max_new_tokens: int
+    """Maximum number of generated tokens."""
     truncated: int
-    """How many tokens were cut off."""
+    """Number of tokens that were removed."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Room:
-    """How long a row of a network may be."""
+class LengthLimits:
+    """The vocabulary and the maximum lengths of one side of a network."""
 
     vocabulary: int
-    learnt: int | None
-    """There are no positions beyond this one."""
-    meant: int | None
-    """The network was made for rows up to this length, but can read longer ones."""
+    max_positions: int | None
+    """Number of learned position embeddings: a hard limit."""
+    context_length: int | None
+    """The length that the network was designed for; longer sequences are possible if `max_positions` is None."""
 
 
-def writer(network: nn.Module) -> Writer:
-    """The network, if it can write."""
-    if not isinstance(network, Writer):
-        raise ValueError(f"a network of kind {type(network).__name__} cannot write: it has no decoder")
+def check_generative(network: nn.Module) -> GenerativeNetwork:
+    """Return the network; raise a ValueError if it cannot generate."""
+    if not isinstance(network, GenerativeNetwork):
+        raise ValueError(f"{type(network).__name__} cannot generate: it has no decoder")
     head = getattr(network.config, "head", None)
     if not isinstance(head, config.LanguageModel | config.AdaptiveLanguageModel | config.TwoHeads):
-        raise ValueError("this network cannot write: its head does not score words")
+        raise ValueError("this network cannot generate: it has no language modelling head")
     if network.training:
-        raise ValueError("the network is in training mode, in which it draws by chance: call network.eval() first")
+        raise ValueError("the network is in training mode (dropout is active): call network.eval() first")
     return network
 
 
-def rooms(network: Writer) -> tuple[Room | None, Room]:
-    """The room for the source, where there is one, and for what the decoder reads."""
+def length_limits(network: GenerativeNetwork) -> tuple[LengthLimits | None, LengthLimits]:
+    """Return the limits of the source (None without an encoder) and those of the decoder."""
     design = network.config
     if isinstance(design, config.EncoderDecoder):
-        source = _room(design.source, design.encoder)
-        return source, _room(design.target, design.decoder, source.vocabulary)
+        source = _length_limits(design.source, design.encoder)
+        return source, _length_limits(design.target, design.decoder, source.vocabulary)
     assert isinstance(design, config.DecoderOnly | config.TwoStream)
-    return None, _room(design.embedding, design.decoder if isinstance(design, config.DecoderOnly) else design.encoder)
+    return None, _length_limits(
+        design.embedding, design.decoder if isinstance(design, config.DecoderOnly) else design.encoder
+    )
 
 
-def _room(embedding: config.Embedding, stack: config.Stack, shared: int = 0) -> Room:
+def _length_limits(embedding: config.Embedding, stack: config.Stack, shared_vocabulary: int = 0) -> LengthLimits:
     tokens, position = embedding.tokens, embedding.position
-    vocabulary = tokens.vocabulary if isinstance(tokens, config.Tokens | config.AdaptiveTokens) else shared
-    learnt = position.length if isinstance(position, config.Learned) else None
-    meant = position.length if isinstance(position, config.Sinusoidal) else learnt
+    vocabulary = tokens.vocabulary if isinstance(tokens, config.Tokens | config.AdaptiveTokens) else shared_vocabulary
+    max_positions = position.length if isinstance(position, config.Learned) else None
+    context_length = position.length if isinstance(position, config.Sinusoidal) else max_positions
     if isinstance(stack.position, config.Rotary):
-        meant = stack.position.length
-    return Room(vocabulary=vocabulary, learnt=learnt, meant=meant)
+        context_length = stack.position.length
+    return LengthLimits(vocabulary=vocabulary, max_positions=max_positions, context_length=context_length)
 
 
-def admit(network: Writer, number: int, given: Given, limit: int | None, too_long: TooLong) -> Admitted:
-    """Check an input, and work out how much may be written."""
-    for_source, for_target = rooms(network)
-    name = f"input {number + 1}"
-    _check_tokens(f"the prompt of {name}", given.prompt, for_target)
-    cut = 0
-    if for_source is None:
-        if given.source is not None:
+def prepare_inputs(
+    network: GenerativeNetwork, index: int, inputs: Inputs, max_new_tokens: int | None, overlong_input: OverlongInput
+) -> PreparedInputs:
+    """Check one input, truncate it if that is allowed, and compute its maximum number of new tokens."""
+    source_limits, target_limits = length_limits(network)
+    name = f"input {index + 1}"
+    _check_tokens(f"the prompt of {name}", inputs.prompt, target_limits)
+    truncated = 0
+    if source_limits is None:
+        if inputs.source is not None:
             raise ValueError(f"{name} has a source, but this network has no encoder: put all tokens into the prompt")
-    elif given.source is None:
-        raise ValueError(f"{name} has no source, but this network has an encoder: Given(prompt, source)")
+    elif inputs.source is None:
+        raise ValueError(f"{name} has no source, but this network has an encoder: pass Inputs(prompt, source)")
     else:
-        _check_tokens(f"the source of {name}", given.source, for_source)
-        source, cut = _fit_source(name, given.source, for_source.learnt, too_long)
-        given = replace(given, source=source)
-    if for_target.learnt is not None and len(given.prompt) >= for_target.learnt:
-        given, more = _fit_prompt(name, given, limit, for_target.learnt, too_long)
-        cut += more
-    return Admitted(number=number, given=given, limit=_limit(name, given, limit, for_target), truncated=cut)
+        _check_tokens(f"the source of {name}", inputs.source, source_limits)
+        source, truncated = _truncate_source(name, inputs.source, source_limits.max_positions, overlong_input)
+        inputs = replace(inputs, source=source)
+    if target_limits.max_positions is not None and len(inputs.prompt) >= target_limits.max_positions:
+        inputs, removed = _truncate_prompt(name, inputs, max_new_tokens, target_limits.max_positions, overlong_input)
+        truncated += removed
+    return PreparedInputs(
+        index=index,
+        inputs=inputs,
+        max_new_tokens=_max_new_tokens(name, inputs, max_new_tokens, target_limits),
+        truncated=truncated,
+    )
 
 
-def _check_tokens(name: str, tokens: Sequence[int], room: Room) -> None:
+def _check_tokens(name: str, tokens: Sequence[int], limits: LengthLimits) -> None:
     if len(tokens) == 0:
-        raise ValueError(f"{name} is empty: a network needs at least one token to begin with")
-    if wrong := next((token for token in tokens if not 0 <= token < room.vocabulary), None):
-        raise ValueError(f"{name} has token {wrong}, but the vocabulary has {room.vocabulary}, from 0")
+        raise ValueError(f"{name} is empty: at least one token is required")
+    if invalid := next((token for token in tokens if not 0 <= token < limits.vocabulary), None):
+        raise ValueError(f"{name} has token id {invalid}, outside the vocabulary of {limits.vocabulary} tokens")
 
 
-def _fit_source(name: str, tokens: Sequence[int], room: int | None, too_long: TooLong) -> tuple[Sequence[int], int]:
-    if room is None or len(tokens) <= room:
+def _truncate_source(
+    name: str, tokens: Sequence[int], max_positions: int | None, overlong_input: OverlongInput
+) -> tuple[Sequence[int], int]:
+    if max_positions is None or len(tokens) <= max_positions:
         return tokens, 0
-    if too_long is TooLong.REFUSE:
+    if overlong_input is OverlongInput.ERROR:
         raise ValueError(
-            f"the source of {name} has {len(tokens)} tokens, but the network has learnt {room} positions: "
-            "split it, or have it cut with TooLong.CUT"
+            f"the source of {name} has {len(tokens)} tokens, but the network has {max_positions} positions: "
+            "split it, or pass overlong_input=OverlongInput.TRUNCATE"
         )
-    return [*tokens[: room - 1], tokens[-1]], len(tokens) - room
+    return [*tokens[: max_positions - 1], tokens[-1]], len(tokens) - max_positions
 
 
-def _fit_prompt(name: str, given: Given, limit: int | None, room: int, too_long: TooLong) -> tuple[Given, int]:
-    length = len(given.prompt)
-    if too_long is TooLong.REFUSE or given.source is not None:
+def _truncate_prompt(
+    name: str, inputs: Inputs, max_new_tokens: int | None, max_positions: int, overlong_input: OverlongInput
+) -> tuple[Inputs, int]:
+    length = len(inputs.prompt)
+    if overlong_input is OverlongInput.ERROR or inputs.source is not None:
         raise ValueError(
-            f"the prompt of {name} has {length} tokens and leaves no room to write: the network has learnt {room} "
-            "positions. Shorten it, or have it cut with TooLong.CUT"
+            f"the prompt of {name} has {length} tokens and the network only {max_positions} positions, so nothing "
+            "can be generated: shorten it"
+            + ("" if inputs.source is not None else ", or pass overlong_input=OverlongInput.TRUNCATE")
         )
-    kept = room - min(limit or room // 2, room - 1)
-    return replace(given, prompt=given.prompt[length - kept :]), length - kept
+    new_length = max_positions - min(max_new_tokens or max_positions // 2, max_positions - 1)
+    return replace(inputs, prompt=inputs.prompt[length - new_length :]), length - new_length
 
 
-def _limit(name: str, given: Given, limit: int | None, room: Room) -> int:
-    """How many tokens may be written: what is asked for, as far as there are positions; else what the network is made
-    for and, where there is a source, what its length makes plausible."""
-    if limit is not None and limit < 1:
-        raise ValueError(f"at least one token must be allowed, found a limit of {limit}")
-    left = None if room.learnt is None else room.learnt - len(given.prompt)
-    if limit is not None:
-        return limit if left is None else min(limit, left)
-    most = WITHOUT_END if room.meant is None else room.meant - len(given.prompt)
-    if most < 1:
+def _max_new_tokens(name: str, inputs: Inputs, max_new_tokens: int | None, limits: LengthLimits) -> int:
+    """Return the maximum number of new tokens.
+
+    A given number is limited only by the positions that are left. The default is the rest of the context length and,
+    for an encoder-decoder, at most `MAX_LEN_A` × source length + `MAX_LEN_B`.
+    """
+    if max_new_tokens is not None and max_new_tokens < 1:
+        raise ValueError(f"max_new_tokens must be at least 1, found {max_new_tokens}")
+    remaining = None if limits.max_positions is None else limits.max_positions - len(inputs.prompt)
+    if max_new_tokens is not None:
+        return max_new_tokens if remaining is None else min(max_new_tokens, remaining)
+    default = DEFAULT_MAX_NEW_TOKENS if limits.context_length is None else limits.context_length - len(inputs.prompt)
+    if default < 1:
         raise ValueError(
-            f"the prompt of {name} has {len(given.prompt)} tokens, and the network is made for {room.meant}: "
-            "shorten it, or say with a limit how much is to be written nevertheless"
+            f"the prompt of {name} has {len(inputs.prompt)} tokens and the context length is {limits.context_length}: "
+            "shorten it, or set max_new_tokens to generate beyond it"
         )
-    if given.source is not None:
-        most = min(most, TIMES_SOURCE * len(given.source) + BESIDES)
-    return most
+    if inputs.source is not None:
+        default = min(default, MAX_LEN_A * len(inputs.source) + MAX_LEN_B)
+    return default

@@ -1,8 +1,8 @@
-"""Rules: what may be written next, and how likely.
+"""Logits processors: functions that mask or rescale the logits of the next token.
 
-A rule is a function of logits, one line for each row, and of the rows; it gives new logits, and may write them over the
-old ones, for there are many of them. -inf forbids a token. Rules are applied in the order in which they are given; a
-beam search applies them to log-probabilities. Those of published generation configs mean what they mean in
+A processor takes the logits, one row for each sequence, and the sequences. It returns new logits and may overwrite the
+given ones, which saves memory. A logit of -inf masks a token. Processors are applied in the given order; a beam search
+applies them to log-probabilities. Those that published generation configs use compute the same as the processors of
 transformers.
 """
 
@@ -15,224 +15,243 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from regard.generation.sequence import Row
+from regard.generation.sequence import TokenSequence
 
-Logits = Float[Tensor, "rows vocabulary"]
-Rule = Callable[[Logits, Sequence[Row]], Logits]
-
-
-class Forbidding:
-    """A rule that forbids some tokens, in place, and leaves the scores of all others as they are, and that finds the
-    same ones in logits and in log-probabilities: what it leaves may be looked at without keeping what there was before,
-    and no score is larger than it was."""
+Logits = Float[Tensor, "batch vocabulary"]
+LogitsProcessor = Callable[[Logits, Sequence[TokenSequence]], Logits]
 
 
-def only_forbid(rules: Sequence[Rule]) -> bool:
-    """Whether these rules do no more than that."""
-    return all(isinstance(rule, Forbidding) for rule in rules)
+class MaskingProcessor:
+    """Base class of processors that only mask tokens, in place.
+
+    A masking processor leaves all other logits unchanged and masks the same tokens in logits as in log-probabilities.
+    So no copy of the logits is needed before it, and upper bounds of the logits stay valid.
+    """
 
 
-def apply(rules: Sequence[Rule], logits: Logits, rows: Sequence[Row]) -> Logits:
-    """All rules, one after the other. What is given may be overwritten."""
-    for rule in rules:
-        logits = rule(logits, rows)
+def only_masks(processors: Sequence[LogitsProcessor]) -> bool:
+    """Return whether all processors are masking processors."""
+    return all(isinstance(processor, MaskingProcessor) for processor in processors)
+
+
+def apply_processors(
+    processors: Sequence[LogitsProcessor], logits: Logits, sequences: Sequence[TokenSequence]
+) -> Logits:
+    """Apply all processors in order. The given logits may be overwritten."""
+    for processor in processors:
+        logits = processor(logits, sequences)
     return logits
 
 
 @dataclass(frozen=True)
 class Temperature:
-    """Below 1 the likely becomes likelier, above 1 everything more alike."""
+    """Softmax temperature: below 1 the distribution becomes sharper, above 1 flatter."""
 
-    value: float
+    temperature: float
 
     def __post_init__(self) -> None:
-        if not self.value > 0:
-            raise ValueError(f"a temperature is more than 0, found {self.value}; for the likeliest token, use Greedy()")
+        if not self.temperature > 0:
+            raise ValueError(
+                f"temperature must be greater than 0, found {self.temperature}; for greedy search use GreedySearch()"
+            )
 
-    def __call__(self, logits: Logits, rows: Sequence[Row]) -> Logits:
+    def __call__(self, logits: Logits, sequences: Sequence[TokenSequence]) -> Logits:
         """Divide by the temperature."""
-        del rows
-        return logits.div_(self.value)
+        del sequences
+        return logits.div_(self.temperature)
 
 
 @dataclass(frozen=True)
-class TopK(Forbidding):
-    """Only the `count` likeliest tokens, and those that are as likely as the last of them."""
+class TopK(MaskingProcessor):
+    """Top-k filtering: keep the `k` most likely tokens, and those that tie with the last of them."""
 
-    count: int
+    k: int
 
     def __post_init__(self) -> None:
-        if self.count < 1:
-            raise ValueError(f"at least one token must be left, found a top-k of {self.count}")
+        if self.k < 1:
+            raise ValueError(f"top_k must be at least 1, found {self.k}")
 
-    def __call__(self, logits: Logits, rows: Sequence[Row]) -> Logits:
-        """Forbid the others."""
-        del rows
-        last = logits.topk(min(self.count, logits.shape[1])).values[:, -1:]
-        return logits.masked_fill_(logits < last, -torch.inf)
+    def __call__(self, logits: Logits, sequences: Sequence[TokenSequence]) -> Logits:
+        """Mask the other tokens."""
+        del sequences
+        threshold = logits.topk(min(self.k, logits.shape[1])).values[:, -1:]
+        return logits.masked_fill_(logits < threshold, -torch.inf)
 
 
 @dataclass(frozen=True)
-class TopP(Forbidding):
-    """Only the likeliest tokens that together make up a probability of `share` (Holtzman et al. 2019)."""
+class TopP(MaskingProcessor):
+    """Nucleus filtering: keep the most likely tokens whose probabilities add up to `p` (Holtzman et al. 2019)."""
 
-    share: float
+    p: float
 
     def __post_init__(self) -> None:
-        _check_share("top-p", self.share)
+        _check_probability("top_p", self.p)
 
-    def __call__(self, logits: Logits, rows: Sequence[Row]) -> Logits:
-        """Forbid the unlikely tail; the likeliest token stays in any case."""
-        del rows
+    def __call__(self, logits: Logits, sequences: Sequence[TokenSequence]) -> Logits:
+        """Mask the tail of the distribution, but never the most likely token."""
+        del sequences
         ascending, order = logits.sort(dim=-1)
-        tail = ascending.softmax(dim=-1).cumsum(dim=-1) <= 1 - self.share
+        tail = ascending.softmax(dim=-1).cumsum(dim=-1) <= 1 - self.p
         tail[:, -1] = False
         return logits.masked_fill_(torch.zeros_like(tail).scatter(1, order, tail), -torch.inf)
 
 
 @dataclass(frozen=True)
-class MinP(Forbidding):
-    """Only tokens that are at least `share` times as likely as the likeliest."""
+class MinP(MaskingProcessor):
+    """Min-p filtering: keep tokens that are at least `p` times as likely as the most likely one."""
 
-    share: float
+    p: float
 
     def __post_init__(self) -> None:
-        _check_share("min-p", self.share)
+        _check_probability("min_p", self.p)
 
-    def __call__(self, logits: Logits, rows: Sequence[Row]) -> Logits:
-        """Forbid the others."""
-        del rows
-        chance = logits.softmax(dim=-1)
-        return logits.masked_fill_(chance < self.share * chance.amax(dim=-1, keepdim=True), -torch.inf)
+    def __call__(self, logits: Logits, sequences: Sequence[TokenSequence]) -> Logits:
+        """Mask the other tokens."""
+        del sequences
+        probabilities = logits.softmax(dim=-1)
+        return logits.masked_fill_(probabilities < self.p * probabilities.amax(dim=-1, keepdim=True), -torch.inf)
 
 
-def _check_share(name: str, share: float) -> None:
-    if not 0 <= share <= 1:
-        raise ValueError(f"{name} is a share from 0 to 1, found {share}")
+def _check_probability(name: str, value: float) -> None:
+    if not 0 <= value <= 1:
+        raise ValueError(f"{name} must be between 0 and 1, found {value}")
 
 
 @dataclass(frozen=True)
 class RepetitionPenalty:
-    """Tokens that the row has already become less likely (Keskar et al. 2019); below 1, likelier."""
+    """Make tokens that the sequence already has less likely (Keskar et al. 2019); below 1, more likely."""
 
     penalty: float
 
     def __post_init__(self) -> None:
         if not self.penalty > 0:
-            raise ValueError(f"a repetition penalty is more than 0, found {self.penalty}")
+            raise ValueError(f"repetition_penalty must be greater than 0, found {self.penalty}")
 
-    def __call__(self, logits: Logits, rows: Sequence[Row]) -> Logits:
-        """Divide what is positive, multiply what is negative; the given tokens count too."""
-        used = [(number, token) for number, row in enumerate(rows) for token in set(row.tokens)]
-        at = torch.tensor([pair for pair in used if pair[1] < logits.shape[1]], device=logits.device).T
-        scores = logits[at[0], at[1]]
+    def __call__(self, logits: Logits, sequences: Sequence[TokenSequence]) -> Logits:
+        """Divide positive logits and multiply negative ones; tokens of the prompt count too."""
+        used = [(row, token) for row, sequence in enumerate(sequences) for token in set(sequence.tokens)]
+        indices = torch.tensor([pair for pair in used if pair[1] < logits.shape[1]], device=logits.device).T
+        scores = logits[indices[0], indices[1]]
         scores = torch.where(scores < 0, scores * self.penalty, scores / self.penalty)
-        return logits.index_put_((at[0], at[1]), scores)
+        return logits.index_put_((indices[0], indices[1]), scores)
 
 
 @dataclass(frozen=True)
-class NoRepeat(Forbidding):
-    """No `size` tokens in a row occur twice; the given tokens count too."""
+class NoRepeatNgram(MaskingProcessor):
+    """Allow no n-gram of `ngram_size` tokens to occur twice; those of the prompt count too."""
 
-    size: int
+    ngram_size: int
 
     def __post_init__(self) -> None:
-        if self.size < 1:
-            raise ValueError(f"n-grams have at least one token, found {self.size}")
+        if self.ngram_size < 1:
+            raise ValueError(f"no_repeat_ngram_size must be at least 1, found {self.ngram_size}")
 
-    def __call__(self, logits: Logits, rows: Sequence[Row]) -> Logits:
-        """Forbid what followed the same `size` - 1 tokens before."""
-        return _forbid(logits, [self._repeating(row.tokens) for row in rows])
+    def __call__(self, logits: Logits, sequences: Sequence[TokenSequence]) -> Logits:
+        """Mask the tokens that followed the last `ngram_size` - 1 tokens earlier in the sequence."""
+        return _mask_tokens(logits, [self._repeated(sequence.tokens) for sequence in sequences])
 
-    def _repeating(self, tokens: list[int]) -> list[int]:
-        before = self.size - 1
-        tail = tokens[len(tokens) - before :]
-        ends = range(before, len(tokens))
-        return [tokens[at] for at in ends if tokens[at - before : at] == tail]
+    def _repeated(self, tokens: list[int]) -> list[int]:
+        context = self.ngram_size - 1
+        tail = tokens[len(tokens) - context :]
+        return [tokens[end] for end in range(context, len(tokens)) if tokens[end - context : end] == tail]
 
 
 @dataclass(frozen=True)
-class Forbid(Forbidding):
-    """These tokens, and these sequences of tokens, are never written."""
+class SuppressSequences(MaskingProcessor):
+    """Never generate these token sequences; a sequence may have a single token."""
 
     sequences: Sequence[Sequence[int]]
 
     def __post_init__(self) -> None:
         if not all(self.sequences):
-            raise ValueError("a forbidden sequence has at least one token")
+            raise ValueError("a suppressed sequence must have at least one token")
 
-    def __call__(self, logits: Logits, rows: Sequence[Row]) -> Logits:
-        """Forbid the last token of each sequence whose other tokens the row ends with."""
-        for sequence in self.sequences:
-            if not all(0 <= token < logits.shape[1] for token in sequence):
+    def __call__(self, logits: Logits, sequences: Sequence[TokenSequence]) -> Logits:
+        """Mask the last token of each suppressed sequence whose other tokens have just been generated."""
+        for suppressed in self.sequences:
+            if not all(0 <= token < logits.shape[1] for token in suppressed):
                 raise ValueError(
-                    f"the forbidden sequence {list(sequence)} is not in a vocabulary of {logits.shape[1]} tokens"
+                    f"suppressed sequence {list(suppressed)} has a token id outside the vocabulary of "
+                    f"{logits.shape[1]} tokens"
                 )
-        return _forbid(logits, [self._completed(row.tokens) for row in rows])
+        return _mask_tokens(logits, [self._completing_tokens(sequence.tokens) for sequence in sequences])
 
-    def _completed(self, tokens: list[int]) -> list[int]:
-        """The tokens that would complete a sequence behind these."""
-        return [sequence[-1] for sequence in self.sequences if _ends(tokens, sequence[:-1])]
-
-
-def _ends(tokens: list[int], with_these: Sequence[int]) -> bool:
-    return len(tokens) >= len(with_these) and tokens[len(tokens) - len(with_these) :] == list(with_these)
+    def _completing_tokens(self, tokens: list[int]) -> list[int]:
+        """Return the tokens that would complete a suppressed sequence."""
+        return [suppressed[-1] for suppressed in self.sequences if _ends_with(tokens, suppressed[:-1])]
 
 
-@dataclass(frozen=True)
-class MinLength(Forbidding):
-    """An `end` token comes only after `length` others."""
-
-    length: int
-    end: Sequence[int]
-
-    def __call__(self, logits: Logits, rows: Sequence[Row]) -> Logits:
-        """Forbid the end to rows that are still too short."""
-        return _forbid(logits, [self.end if row.length < self.length else () for row in rows])
+def _ends_with(tokens: list[int], suffix: Sequence[int]) -> bool:
+    return len(tokens) >= len(suffix) and tokens[len(tokens) - len(suffix) :] == list(suffix)
 
 
 @dataclass(frozen=True)
-class Begin:
-    """What is written begins with these tokens: mBART's language, a beginning that somebody wants."""
+class MinNewTokens(MaskingProcessor):
+    """Allow an EOS token only after `min_new_tokens` other new tokens."""
+
+    min_new_tokens: int
+    eos_token_ids: Sequence[int]
+
+    def __call__(self, logits: Logits, sequences: Sequence[TokenSequence]) -> Logits:
+        """Mask the EOS tokens of sequences that are still too short."""
+        return _mask_tokens(
+            logits, [self.eos_token_ids if each.num_new_tokens < self.min_new_tokens else () for each in sequences]
+        )
+
+
+@dataclass(frozen=True)
+class ForcedPrefix:
+    """Force the first new tokens: mBART's language code, or a prefix of the target."""
 
     tokens: Sequence[int]
 
-    def __call__(self, logits: Logits, rows: Sequence[Row]) -> Logits:
-        """Forbid all others while the beginning is being written."""
-        forced = {n: self.tokens[row.length] for n, row in enumerate(rows) if row.length < len(self.tokens)}
-        return _force(logits, forced)
+    def __call__(self, logits: Logits, sequences: Sequence[TokenSequence]) -> Logits:
+        """Mask all other tokens at the positions of the prefix."""
+        forced = {
+            row: self.tokens[sequence.num_new_tokens]
+            for row, sequence in enumerate(sequences)
+            if sequence.num_new_tokens < len(self.tokens)
+        }
+        return _force_tokens(logits, forced)
 
 
 @dataclass(frozen=True)
-class EndAtLimit:
-    """The last token that a row has room for is the end: BART's summaries."""
+class ForcedEos:
+    """Force the EOS token at the maximum length, as BART's generation config does."""
 
-    end: int
+    eos_token_id: int
 
-    def __call__(self, logits: Logits, rows: Sequence[Row]) -> Logits:
-        """Forbid all other tokens in that place."""
-        return _force(logits, {n: self.end for n, row in enumerate(rows) if row.length == row.limit - 1})
+    def __call__(self, logits: Logits, sequences: Sequence[TokenSequence]) -> Logits:
+        """Mask all other tokens at the last position."""
+        return _force_tokens(
+            logits,
+            {
+                row: self.eos_token_id
+                for row, sequence in enumerate(sequences)
+                if sequence.num_new_tokens == sequence.max_new_tokens - 1
+            },
+        )
 
 
-def _forbid(logits: Logits, tokens: Sequence[Sequence[int]]) -> Logits:
-    """Forbid each row its tokens."""
+def _mask_tokens(logits: Logits, tokens: Sequence[Sequence[int]]) -> Logits:
+    """Mask the given tokens of each row."""
     if len(tokens[0]) == 1 and tokens.count(tokens[0]) == len(tokens):
         logits[:, tokens[0][0]] = -torch.inf
         return logits
-    pairs = [(row, token) for row, forbidden in enumerate(tokens) for token in forbidden]
+    pairs = [(row, token) for row, masked in enumerate(tokens) for token in masked]
     if not pairs:
         return logits
-    at = torch.tensor(pairs, device=logits.device).T
-    return logits.index_put_((at[0], at[1]), logits.new_tensor(-torch.inf))
+    indices = torch.tensor(pairs, device=logits.device).T
+    return logits.index_put_((indices[0], indices[1]), logits.new_tensor(-torch.inf))
 
 
-def _force(logits: Logits, tokens: dict[int, int]) -> Logits:
-    """Forbid these rows everything but one token, which becomes certain."""
+def _force_tokens(logits: Logits, tokens: dict[int, int]) -> Logits:
+    """Mask everything but one token in the given rows; the logit of that token becomes 0."""
     if not tokens:
         return logits
     for token in set(tokens.values()):
         if not 0 <= token < logits.shape[1]:
-            raise ValueError(f"token {token} is forced, but the vocabulary has {logits.shape[1]} tokens")
+            raise ValueError(f"forced token id {token} is outside the vocabulary of {logits.shape[1]} tokens")
     rows = torch.tensor(list(tokens), device=logits.device)
     logits.index_fill_(0, rows, -torch.inf)
     logits[rows, torch.tensor(list(tokens.values()), device=logits.device)] = 0

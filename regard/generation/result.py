@@ -1,4 +1,4 @@
-"""What comes out."""
+"""The results of decoding."""
 
 from __future__ import annotations
 
@@ -9,90 +9,93 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from regard.generation.sequence import Row, Seen
-from regard.generation.stopping_criteria import Stopped
+from regard.generation.sequence import StepAttention, TokenSequence
+from regard.generation.stopping_criteria import StopReason
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Hypothesis:
-    """One text that was written."""
+    """One generated sequence."""
 
     tokens: tuple[int, ...]
-    """What was written, the end token included; what was given is not repeated."""
+    """The new tokens, with the EOS token and without the prompt."""
     score: float
-    """What it was ranked by: the sum of the tokens' log-probabilities, in a beam search divided by length^penalty."""
+    """The score for ranking: the sum of the log-probabilities, in a beam search divided by length^length_penalty."""
     token_scores: tuple[float, ...]
-    """The network's own log-probability of each token, whatever the rules made of it."""
-    stopped: Stopped
-    """Why it ends where it ends."""
-    attention: tuple[Seen, ...] | None = None
-    """On request: for each token what was attended to when it was chosen, by address: heads × keys."""
+    """The log-probability of each new token under the network, before logits processors."""
+    stopped: StopReason
+    """Why generation stopped."""
+    attention: tuple[StepAttention, ...] | None = None
+    """With `capture`: the attention weights of the step that generated each token, by address: heads × keys."""
 
-    def alignment(
+    def mean_attention(
         self, address: str | None = None, heads: Sequence[int] | None = None
-    ) -> Float[Tensor, "written source"]:
-        """How much each token looked at each source token when it was chosen: the mean over the heads."""
+    ) -> Float[Tensor, "target source"]:
+        """Return the cross-attention weights of all new tokens, averaged over the heads.
+
+        `address` is one of the captured addresses (default: the first); `heads` restricts the average to some heads.
+        """
         if not self.attention:
-            raise ValueError("the attention was not kept: ask for it with Settings(watch=[address])")
+            raise ValueError("attention weights were not captured: pass DecodingOptions(capture=[address])")
         address = address or next(iter(self.attention[0]))
         if address not in self.attention[0]:
-            raise ValueError(f"{address!r} was not watched; {', '.join(self.attention[0])} was")
-        lines = [step[address] for step in self.attention]
-        if len({line.shape for line in lines}) > 1:
-            raise ValueError(f"{address!r} is no attention to a source: it sees one token more at each step")
-        return torch.stack([(line if heads is None else line[list(heads)]).mean(dim=0) for line in lines])
+            raise ValueError(f"{address!r} was not captured; captured: {', '.join(self.attention[0])}")
+        weights = [step[address] for step in self.attention]
+        if len({each.shape for each in weights}) > 1:
+            raise ValueError(f"{address!r} is not a cross-attention: its number of keys grows with each step")
+        return torch.stack([(each if heads is None else each[list(heads)]).mean(dim=0) for each in weights])
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Result:
-    """What became of one input."""
+class DecodingResult:
+    """The hypotheses of one input. `tokens`, `score` and so on are those of the best hypothesis."""
 
-    number: int
-    """Which of the inputs, from 0."""
+    index: int
+    """Index of the input, from 0."""
     hypotheses: tuple[Hypothesis, ...]
-    """The best first."""
-    limit: int
-    """How many tokens might have been written."""
+    """Beam search: sorted by score, best first. Random sampling: in the order of the samples."""
+    max_new_tokens: int
+    """Maximum number of new tokens for this input."""
     truncated: int = 0
-    """How many tokens of the input were cut off."""
+    """Number of tokens that were removed from the input."""
 
     @property
     def best(self) -> Hypothesis:
-        """The best hypothesis."""
+        """The first hypothesis."""
         return self.hypotheses[0]
 
     @property
     def tokens(self) -> tuple[int, ...]:
-        """What was written."""
+        """The new tokens."""
         return self.best.tokens
 
     @property
     def score(self) -> float:
-        """What it was ranked by."""
+        """The score for ranking."""
         return self.best.score
 
     @property
     def token_scores(self) -> tuple[float, ...]:
-        """The log-probability of each token."""
+        """The log-probability of each new token."""
         return self.best.token_scores
 
     @property
-    def stopped(self) -> Stopped:
-        """Why it ends where it ends."""
+    def stopped(self) -> StopReason:
+        """Why generation stopped."""
         return self.best.stopped
 
     @property
-    def attention(self) -> tuple[Seen, ...] | None:
-        """On request: what was attended to when each token was chosen."""
+    def attention(self) -> tuple[StepAttention, ...] | None:
+        """With `capture`: the attention weights of each step."""
         return self.best.attention
 
 
-def hypothesis(row: Row, stopped: Stopped, score: float) -> Hypothesis:
-    """What a finished row becomes."""
+def make_hypothesis(sequence: TokenSequence, stopped: StopReason, score: float) -> Hypothesis:
+    """Return the hypothesis of a finished sequence."""
     return Hypothesis(
-        tokens=tuple(row.written),
+        tokens=tuple(sequence.new_tokens),
         score=score,
-        token_scores=tuple(row.scores),
+        token_scores=tuple(sequence.token_scores),
         stopped=stopped,
-        attention=row.seen[: row.length] if row.seen else None,
+        attention=sequence.attention[: sequence.num_new_tokens] if sequence.attention else None,
     )

@@ -1,4 +1,4 @@
-"""The texts that are written together at one moment."""
+"""The requests that are being decoded: prefill, decode steps, joining and leaving (continuous batching)."""
 
 from __future__ import annotations
 
@@ -9,128 +9,132 @@ from functools import cached_property
 import torch
 
 from regard.generation import decoder_state
-from regard.generation.decoder_state import Reading, Writer
-from regard.generation.decoding_options import Settings
-from regard.generation.inputs import Admitted
+from regard.generation.decoder_state import DecoderState, GenerativeNetwork
+from regard.generation.decoding_options import DecodingOptions
+from regard.generation.inputs import PreparedInputs
 from regard.generation.logits_processors import Logits
-from regard.generation.search import State
-from regard.generation.sequence import Row
-from regard.transformer.capture import watch
+from regard.generation.search import SearchState
+from regard.generation.sequence import TokenSequence
+from regard.transformer.activation_capture import capture
 
 
 @dataclass(frozen=True)
-class Wrote:
-    """Tokens that will not change any more."""
+class StreamEvent:
+    """New tokens of one input that can no longer change."""
 
-    number: int
-    """Of which input."""
-    sample: int
-    """Of which of its samples."""
+    index: int
+    """Index of the input, from 0."""
+    sample_index: int
+    """Index of the sample, from 0, if several samples are drawn for each input."""
     tokens: tuple[int, ...]
 
 
 @dataclass(eq=False)
-class Writing:
-    """One text that is waiting, being written, or finished."""
+class Request:
+    """One input, or one sample of it, that is waiting, being decoded, or finished."""
 
-    text: Admitted
-    sample: int
-    state: State
-    told: int = 0
-    """How many of its tokens a stream has given out."""
+    prepared: PreparedInputs
+    sample_index: int
+    state: SearchState
+    num_streamed: int = 0
+    """Number of new tokens that were already sent as stream events."""
 
     @cached_property
-    def places(self) -> int:
-        """How many tokens it may come to, with all that was given."""
-        return len(self.text.given.source or ()) + len(self.text.given.prompt) + self.text.limit
+    def max_total_tokens(self) -> int:
+        """The maximum number of tokens: source, prompt and new tokens."""
+        inputs = self.prepared.inputs
+        return len(inputs.source or ()) + len(inputs.prompt) + self.prepared.max_new_tokens
 
-    def news(self) -> Wrote | None:
-        """What can no longer change and was not given out yet."""
-        tokens = self.state.stable()[self.told :]
-        self.told += len(tokens)
-        return Wrote(self.text.number, self.sample, tuple(tokens)) if tokens else None
+    def next_event(self) -> StreamEvent | None:
+        """Return the tokens that became stable since the last call, if any."""
+        tokens = self.state.stable_prefix()[self.num_streamed :]
+        self.num_streamed += len(tokens)
+        return StreamEvent(self.prepared.index, self.sample_index, tuple(tokens)) if tokens else None
 
 
-class Batch:
-    """The texts that are written together, and what the network has read of them.
+class RunningBatch:
+    """The requests that are decoded in one batch, with their decoder state.
 
-    Beside them wait texts that were begun ahead, many in one go, so that each can enter as soon as another is finished.
+    Further requests are prefilled, many in one forward pass, and wait until a slot of the batch becomes free.
     """
 
-    def __init__(self, network: Writer, settings: Settings) -> None:
-        self.network, self.settings = network, settings
-        self.search, self.terms = settings.search, settings.terms()
-        self.texts: list[Writing] = []
-        self.reading: Reading | None = None
-        self.begun: list[Writing] = []
-        self.ahead: Reading | None = None
+    def __init__(self, network: GenerativeNetwork, options: DecodingOptions) -> None:
+        self.network, self.options = network, options
+        self.search, self.step_options = options.search, options.step_options()
+        self.running: list[Request] = []
+        self.state: DecoderState | None = None
+        self.prefilled: list[Request] = []
+        self.prefilled_state: DecoderState | None = None
 
     @property
-    def all(self) -> list[Writing]:
-        """Those that are written, and those that are begun."""
-        return self.texts + self.begun
+    def requests(self) -> list[Request]:
+        """The running and the prefilled requests."""
+        return self.running + self.prefilled
 
     @torch.inference_mode()
-    def begin(self, texts: Sequence[Writing]) -> list[Writing]:
-        """Read what is given of new texts and write their first token. Those that are finished then are returned."""
-        assert not self.begun
-        new = decoder_state.begin(self.network, [text.text.given.source or () for text in texts])
-        rows = [text.state.rows[0] for text in texts]
-        logits = self._read(new, [row.tokens for row in rows], rows)
-        self.search.step([text.state for text in texts], logits, self.terms)
-        staying = [number for number, text in enumerate(texts) if not text.state.over]
-        if staying and len(staying) < len(texts):
-            new.keep(staying)
-        self.begun, self.ahead = [texts[number] for number in staying], new if staying else None
-        return [text for text in texts if text.state.over]
+    def prefill(self, requests: Sequence[Request]) -> list[Request]:
+        """Read the prompts of new requests and generate their first token; return the requests that are finished."""
+        assert not self.prefilled
+        sources = [request.prepared.inputs.source or () for request in requests]
+        state = decoder_state.init_decoder_state(self.network, sources)
+        sequences = [request.state.sequences[0] for request in requests]
+        logits = self._forward(state, [sequence.tokens for sequence in sequences], sequences)
+        self.search.step([request.state for request in requests], logits, self.step_options)
+        unfinished = [index for index, request in enumerate(requests) if not request.state.is_done]
+        if unfinished and len(unfinished) < len(requests):
+            state.reorder(unfinished)
+        self.prefilled, self.prefilled_state = [requests[index] for index in unfinished], state if unfinished else None
+        return [request for request in requests if request.state.is_done]
 
     @torch.inference_mode()
-    def enter(self, count: int) -> None:
-        """Go on with so many of the texts that were begun, beside the others."""
-        assert self.ahead is not None
-        waiting = len(self.begun) - count
-        entering, size = range(waiting, len(self.begun)), self.search.size
-        if self.reading is not None:
-            self.reading.add(self.ahead, entering, size)
+    def join(self, count: int) -> None:
+        """Move the last `count` prefilled requests into the running batch."""
+        assert self.prefilled_state is not None
+        waiting = len(self.prefilled) - count
+        joining, beam = range(waiting, len(self.prefilled)), self.search.beam
+        if self.state is not None:
+            self.state.append(self.prefilled_state, joining, beam)
         else:
-            self.reading = self.ahead.take(entering) if waiting else self.ahead
-            if size > 1:
-                self.reading.spread(size)
+            self.state = self.prefilled_state.select(joining) if waiting else self.prefilled_state
+            if beam > 1:
+                self.state.repeat_interleave(beam)
         if waiting:
-            self.ahead.keep(range(waiting))
+            self.prefilled_state.reorder(range(waiting))
         else:
-            self.ahead = None
-        self.texts += self.begun[waiting:]
-        del self.begun[waiting:]
+            self.prefilled_state = None
+        self.running += self.prefilled[waiting:]
+        del self.prefilled[waiting:]
 
     @torch.inference_mode()
-    def step(self) -> list[Writing]:
-        """Write one more token of every text. Those that are finished leave, and are returned."""
-        assert self.reading is not None
-        rows = [row for text in self.texts for row in text.state.rows]
-        logits = self._read(self.reading, [(row.last,) for row in rows], rows)
-        self.search.step([text.state for text in self.texts], logits, self.terms)
-        finished = [text for text in self.texts if text.state.over]
-        staying, size = self._staying(), self.search.size
-        order = [number * size + parent for number in staying for parent in self.texts[number].state.parents]
-        self.texts = [self.texts[number] for number in staying]
+    def step(self) -> list[Request]:
+        """Run one decode step: one more token for every running request. Remove and return the finished requests."""
+        assert self.state is not None
+        sequences = [sequence for request in self.running for sequence in request.state.sequences]
+        logits = self._forward(self.state, [(sequence.last_token,) for sequence in sequences], sequences)
+        self.search.step([request.state for request in self.running], logits, self.step_options)
+        finished = [request for request in self.running if request.state.is_done]
+        slots, beam = self._unfinished_slots(), self.search.beam
+        order = [slot * beam + parent for slot in slots for parent in self.running[slot].state.parents]
+        self.running = [self.running[slot] for slot in slots]
         if not order:
-            self.reading = None
-        elif order != list(range(len(rows))):
-            self.reading.keep(order)
+            self.state = None
+        elif order != list(range(len(sequences))):
+            self.state.reorder(order)
         return finished
 
-    def _staying(self) -> list[int]:
-        """The texts that go on, the last of them in the places of those that leave, so that few have to move."""
-        staying = [number for number, text in enumerate(self.texts) if not text.state.over]
-        movers = [number for number in staying if number >= len(staying)]
-        return [movers.pop() if self.texts[place].state.over else place for place in range(len(staying))]
+    def _unfinished_slots(self) -> list[int]:
+        """Return the slots of the unfinished requests; the last ones replace the finished, so that few rows move."""
+        unfinished = [slot for slot, request in enumerate(self.running) if not request.state.is_done]
+        movers = [slot for slot in unfinished if slot >= len(unfinished)]
+        return [movers.pop() if self.running[slot].state.is_done else slot for slot in range(len(unfinished))]
 
-    def _read(self, into: Reading, new: Sequence[Sequence[int]], rows: Sequence[Row]) -> Logits:
-        if not self.settings.watch:
-            return into.read(new)
-        with watch(self.network, *self.settings.watch) as seen:
-            logits = into.read(new)
-        for number, row in enumerate(rows):
-            row.seen += ({address: seen[address][number][:, -1] for address in self.settings.watch},)
+    def _forward(
+        self, state: DecoderState, new_tokens: Sequence[Sequence[int]], sequences: Sequence[TokenSequence]
+    ) -> Logits:
+        if not self.options.capture:
+            return state.step(new_tokens)
+        with capture(self.network, *self.options.capture) as weights:
+            logits = state.step(new_tokens)
+        for row, sequence in enumerate(sequences):
+            sequence.attention += ({address: weights[address][row][:, -1] for address in self.options.capture},)
         return logits

@@ -1,10 +1,11 @@
-"""From inputs to results: texts enter a batch, are written a token at a time, and leave it when they are finished.
+"""Continuous batching: requests join the running batch, are decoded token by token, and leave it when finished.
 
-    waiting, by length      begun together      written together              finished
+    waiting, by length      prefilled           running                       finished
     [ . . . . . . . . ]  ->  [ the          ]    [ the cat sat on .     ]  ->  results, in the order of the inputs
                              [ it           ] -> [ a dog                ]
 
-The step is the search's; here it is only decided who takes it together. That changes no text (`tests/promises`).
+The search strategy defines a step; the scheduler only decides which requests share a batch. This changes no output
+(`tests/promises`).
 """
 
 from __future__ import annotations
@@ -15,103 +16,116 @@ from itertools import islice
 
 from torch import nn
 
-from regard.generation.decoding_options import Settings
-from regard.generation.inputs import Given, admit, writer
-from regard.generation.result import Result
-from regard.generation.running_batch import Batch, Writing, Wrote
-from regard.generation.sequence import Row
+from regard.generation.decoding_options import DecodingOptions
+from regard.generation.inputs import Inputs, check_generative, prepare_inputs
+from regard.generation.result import DecodingResult
+from regard.generation.running_batch import Request, RunningBatch, StreamEvent
+from regard.generation.sequence import TokenSequence
 
-WINDOW = 512
-"""How many inputs are read ahead, to be sorted by length."""
+BUFFER_SIZE = 512
+"""Number of inputs that are read ahead and sorted by length."""
 
 
 @dataclass(frozen=True)
-class AtOnce:
-    """How much is written together: this many rows, or fewer if they would hold more than so many tokens.
+class BatchSize:
+    """The maximum size of the running batch, in sequences and in tokens.
 
-    As many texts again may be begun: they have one row and wait for a place.
+    The prefilled requests that wait for a slot may take up as much again; they have one sequence each.
     """
 
-    rows: int = 16
+    sequences: int = 16
+    """Maximum number of sequences; a beam search needs `beam` of them for each input."""
     tokens: int | None = None
-    """Of sources, prompts and all that may be written."""
+    """Maximum number of tokens: sources, prompts and the maximum of new tokens."""
 
     def __post_init__(self) -> None:
-        if self.rows < 1 or (self.tokens is not None and self.tokens < 1):
-            raise ValueError(f"at least one row and one token at once, found {self.rows} rows, {self.tokens} tokens")
+        if self.sequences < 1 or (self.tokens is not None and self.tokens < 1):
+            raise ValueError(
+                f"batch size must be at least 1 sequence and 1 token, found {self.sequences} and {self.tokens}"
+            )
 
-    def fits(self, rows: int, tokens: int) -> bool:
-        """Whether so much may be written together."""
-        return rows <= self.rows and (self.tokens is None or tokens <= self.tokens)
+    def fits(self, sequences: int, tokens: int) -> bool:
+        """Return whether a batch of this size is allowed."""
+        return sequences <= self.sequences and (self.tokens is None or tokens <= self.tokens)
 
 
-SIXTEEN = AtOnce()
+DEFAULT_BATCH_SIZE = BatchSize()
 
 
-class Run:
-    """Inputs on their way to results."""
+class Scheduler:
+    """Reads inputs, forms batches of requests and decodes them."""
 
     def __init__(
-        self, network: nn.Module, inputs: Iterable[Given], settings: Settings, at_once: AtOnce, window: int
+        self,
+        network: nn.Module,
+        inputs: Iterable[Inputs],
+        options: DecodingOptions,
+        batch_size: BatchSize,
+        buffer_size: int,
     ) -> None:
-        self.network, self.settings, self.at_once, self.window = writer(network), settings, at_once, window
-        for address in settings.watch:
+        self.network, self.options = check_generative(network), options
+        self.batch_size, self.buffer_size = batch_size, buffer_size
+        for address in options.capture:
             if not address.startswith("decoder."):
-                raise ValueError(f"only attentions of a decoder can be kept while it writes, found {address!r}")
+                raise ValueError(f"only decoder attention can be captured during generation, found {address!r}")
         self.inputs = enumerate(inputs)
-        self.waiting: list[Writing] = []
-        self.oldest = 0
-        """The first input of those that were read last."""
-        self.batch = Batch(self.network, settings)
+        self.waiting: list[Request] = []
+        self.oldest_index = 0
+        """The smallest input index of the last buffer."""
+        self.batch = RunningBatch(self.network, options)
 
-    def steps(self) -> Iterator[list[Writing]]:
-        """Write a token of every text in turn, until there are no more; what each step finished."""
+    def steps(self) -> Iterator[list[Request]]:
+        """Decode until all inputs are finished; after each step, yield the requests that it finished."""
         batch = self.batch
         while True:
-            self._read_on()
-            if self.waiting and not batch.begun and self._fitting(self.waiting[-1:], batch.texts):
-                count = self._fitting(reversed(self.waiting), ())
-                together = self.waiting[-count:]
+            self._fill_buffer()
+            if self.waiting and not batch.prefilled and self._count_fitting(self.waiting[-1:], batch.running):
+                count = self._count_fitting(reversed(self.waiting), ())
+                requests = self.waiting[-count:]
                 del self.waiting[-count:]
-                yield batch.begin(together)
-            elif count := self._fitting(reversed(batch.begun), batch.texts):
-                batch.enter(count)
-            elif not batch.texts:
+                yield batch.prefill(requests)
+            elif count := self._count_fitting(reversed(batch.prefilled), batch.running):
+                batch.join(count)
+            elif not batch.running:
                 return
             else:
                 yield batch.step()
 
-    def _read_on(self) -> None:
-        """Read a window of inputs and sort it, when all are on their way and none of the window before is left.
+    def _fill_buffer(self) -> None:
+        """Read and sort the next `buffer_size` inputs, once none of the last buffer waits and none older is unfinished.
 
-        So no more than two windows are ever held, however long one text may take. Where only one text may be read at a
-        time, it is finished before the next: whoever types it waits for it.
+        So at most two buffers are in memory, however long one input takes. With a buffer size of 1, each input is
+        finished before the next is read, as interactive use requires.
         """
         if (
             self.waiting
-            or (self.window <= 1 and self.batch.all)
-            or any(text.text.number < self.oldest for text in self.batch.all)
+            or (self.buffer_size <= 1 and self.batch.requests)
+            or any(request.prepared.index < self.oldest_index for request in self.batch.requests)
         ):
             return
-        search = self.settings.search
-        for number, given in islice(self.inputs, max(self.window, 1)):
-            text = admit(self.network, number, given, self.settings.limit, self.settings.too_long)
-            self.settings.check(text)
-            for sample in range(search.count):
-                row = Row(text.given.prompt, len(text.given.prompt), text.limit)
-                key = f"{sample} {list(text.given.source or ())} {list(text.given.prompt)}"
-                self.waiting.append(Writing(text, sample, search.begin(row, key)))
+        search = self.options.search
+        for index, inputs in islice(self.inputs, max(self.buffer_size, 1)):
+            prepared = prepare_inputs(
+                self.network, index, inputs, self.options.max_new_tokens, self.options.overlong_input
+            )
+            self.options.check_inputs(prepared)
+            prompt, source = prepared.inputs.prompt, prepared.inputs.source
+            for sample_index in range(search.num_samples):
+                sequence = TokenSequence(prompt, len(prompt), prepared.max_new_tokens)
+                seed_key = f"{sample_index} {list(source or ())} {list(prompt)}"
+                self.waiting.append(Request(prepared, sample_index, search.init_state(sequence, seed_key)))
         if self.waiting:
-            self.oldest = min(text.text.number for text in self.waiting)
-        self.waiting.sort(key=lambda text: text.places - text.text.limit)  # the longest is taken first, from the end
+            self.oldest_index = min(request.prepared.index for request in self.waiting)
+        # Requests are taken from the end of the list, so the longest come first.
+        self.waiting.sort(key=lambda request: request.max_total_tokens - request.prepared.max_new_tokens)
 
-    def _fitting(self, texts: Iterable[Writing], beside: Sequence[Writing]) -> int:
-        """How many of these texts, from the first on, may be written beside the others. One alone is always let in."""
-        size, count = self.settings.search.size, 0
-        rows, tokens = len(beside) * size, sum(text.places for text in beside) * size
-        for text in texts:
-            rows, tokens = rows + size, tokens + text.places * size
-            if rows > size and not self.at_once.fits(rows, tokens):
+    def _count_fitting(self, requests: Iterable[Request], running: Sequence[Request]) -> int:
+        """Count the first requests that fit into a batch with the running ones; an empty batch takes at least one."""
+        beam, count = self.options.search.beam, 0
+        sequences, tokens = len(running) * beam, sum(request.max_total_tokens for request in running) * beam
+        for request in requests:
+            sequences, tokens = sequences + beam, tokens + request.max_total_tokens * beam
+            if sequences > beam and not self.batch_size.fits(sequences, tokens):
                 break
             count += 1
         return count
@@ -119,73 +133,76 @@ class Run:
 
 def generate(
     network: nn.Module,
-    inputs: Iterable[Given],
-    settings: Settings,
+    inputs: Iterable[Inputs],
+    options: DecodingOptions,
     *,
-    at_once: AtOnce = SIXTEEN,
-    window: int = WINDOW,
-) -> Iterator[Result]:
-    """Continue every input; the results come in the order of the inputs, as soon as they are ready.
+    batch_size: BatchSize = DEFAULT_BATCH_SIZE,
+    buffer_size: int = BUFFER_SIZE,
+) -> Iterator[DecodingResult]:
+    """Generate an output for every input; results come in the order of the inputs, as soon as they are ready.
 
-        results = generate(network, [Given(prompt=[1, 15, 7])], Settings(search=Beam(size=4), end=[2]))
+        results = generate(
+            network, [Inputs(prompt=[1, 15, 7])], DecodingOptions(search=BeamSearch(beam=4), eos_token_ids=[2])
+        )
 
-    Inputs are read `window` at a time, however many there are, and written together as far as `at_once` allows.
+    Inputs are read `buffer_size` at a time, so they may be an endless iterator, and decoded in batches of `batch_size`.
     """
-    return _in_order(Run(network, inputs, settings, at_once, window))
+    return _ordered_results(Scheduler(network, inputs, options, batch_size, buffer_size))
 
 
 def stream(
     network: nn.Module,
-    inputs: Iterable[Given],
-    settings: Settings,
+    inputs: Iterable[Inputs],
+    options: DecodingOptions,
     *,
-    at_once: AtOnce = SIXTEEN,
-    window: int = 1,
-) -> Iterator[Wrote | Result]:
-    """The same as it comes: tokens as soon as they can no longer change, and the result when a text is finished.
+    batch_size: BatchSize = DEFAULT_BATCH_SIZE,
+    buffer_size: int = 1,
+) -> Iterator[StreamEvent | DecodingResult]:
+    """Yield tokens as soon as they can no longer change, and the result of each input when it is finished.
 
-    Of a beam search, that is what all live beams and all finished ones begin with.
+    In a beam search, these tokens are the common prefix of all active and finished hypotheses.
     """
-    return _as_it_comes(Run(network, inputs, settings, at_once, window))
+    return _stream_events(Scheduler(network, inputs, options, batch_size, buffer_size))
 
 
-def _as_it_comes(run: Run) -> Iterator[Wrote | Result]:
-    done = _Done(run.settings.search.count)
-    for finished in run.steps():
-        for text in [*run.batch.all, *finished]:
-            if news := text.news():
-                yield news
-        yield from filter(None, map(done.add, finished))
+def _stream_events(scheduler: Scheduler) -> Iterator[StreamEvent | DecodingResult]:
+    collector = _SampleCollector(scheduler.options.search.num_samples)
+    for finished in scheduler.steps():
+        for request in [*scheduler.batch.requests, *finished]:
+            if event := request.next_event():
+                yield event
+        yield from filter(None, map(collector.add, finished))
 
 
-def _in_order(run: Run) -> Iterator[Result]:
-    done, ready, due = _Done(run.settings.search.count), dict[int, Result](), 0
-    for finished in run.steps():
-        ready.update((result.number, result) for result in map(done.add, finished) if result)
-        while due in ready:
-            yield ready.pop(due)
-            due += 1
+def _ordered_results(scheduler: Scheduler) -> Iterator[DecodingResult]:
+    collector = _SampleCollector(scheduler.options.search.num_samples)
+    results, next_index = dict[int, DecodingResult](), 0
+    for finished in scheduler.steps():
+        results.update((result.index, result) for result in map(collector.add, finished) if result)
+        while next_index in results:
+            yield results.pop(next_index)
+            next_index += 1
 
 
-class _Done:
-    """Samples that wait for the others of their input."""
+class _SampleCollector:
+    """Collects the samples of each input until all of them are finished."""
 
-    def __init__(self, count: int) -> None:
-        self.count = count
-        self.samples: dict[int, list[Writing]] = {}
+    def __init__(self, num_samples: int) -> None:
+        self.num_samples = num_samples
+        self.samples: dict[int, list[Request]] = {}
 
-    def add(self, text: Writing) -> Result | None:
-        """The result of the input, if this was its last sample."""
-        number = text.text.number
-        samples = self.samples.setdefault(number, [])
-        samples.append(text)
-        if len(samples) < self.count:
+    def add(self, request: Request) -> DecodingResult | None:
+        """Add a finished sample; return the result of its input if it was the last one."""
+        index = request.prepared.index
+        samples = self.samples.setdefault(index, [])
+        samples.append(request)
+        if len(samples) < self.num_samples:
             return None
-        del self.samples[number]
-        samples.sort(key=lambda one: one.sample)
-        return Result(
-            number=number,
-            hypotheses=tuple(found for one in samples for found in one.state.hypotheses()),
-            limit=text.text.limit,
-            truncated=text.text.truncated,
+        del self.samples[index]
+        samples.sort(key=lambda sample: sample.sample_index)
+        return DecodingResult(
+            index=index,
+            hypotheses=tuple(hypothesis for sample in samples for hypothesis in sample.state.hypotheses()),
+            max_new_tokens=request.prepared.max_new_tokens,
+            truncated=request.prepared.truncated,
         )

@@ -1,4 +1,4 @@
-"""Forced decoding: how likely a network finds texts that somebody else wrote."""
+"""Forced decoding: the log-probabilities of given outputs under a network."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from regard.generation import decoder_state
-from regard.generation.decoder_state import Writer, device_of, packed
-from regard.generation.inputs import Given, TooLong, admit, writer
+from regard.generation.decoder_state import GenerativeNetwork, device_of, pack_tokens
+from regard.generation.inputs import Inputs, OverlongInput, check_generative, prepare_inputs
 from regard.generation.search import log_probabilities
 from regard.transformer.cache import Cache
 from regard.transformer.network import DecoderOnly, EncoderDecoder
@@ -20,11 +20,11 @@ from regard.transformer.two_stream import TwoStream
 
 
 @dataclass(frozen=True, kw_only=True)
-class Scored:
-    """How likely an output is."""
+class SequenceScore:
+    """The log-probabilities of an output."""
 
     token_scores: tuple[float, ...]
-    """The log-probability of each token, given those before it."""
+    """The log-probability of each token, given the tokens before it."""
 
     @property
     def score(self) -> float:
@@ -32,53 +32,55 @@ class Scored:
         return sum(self.token_scores)
 
 
-Pair = tuple[Given, Sequence[int]]
+ScoringPair = tuple[Inputs, Sequence[int]]
+"""An input and the output to score."""
 
 
-def score(network: nn.Module, pairs: Iterable[Pair], *, rows_at_once: int = 16) -> Iterator[Scored]:
-    """The log-probabilities of given outputs, in order: `score(network, [(Given([1, 15, 7]), [8, 2])])`."""
-    able, remaining = writer(network), enumerate(pairs)
-    while batch := [_checked(able, *pair) for pair in islice(remaining, rows_at_once)]:
-        yield from _together(able, batch)
+def score(network: nn.Module, pairs: Iterable[ScoringPair], *, batch_size: int = 16) -> Iterator[SequenceScore]:
+    """Score given outputs, in order: `score(network, [(Inputs([1, 15, 7]), [8, 2])])`."""
+    generative, remaining = check_generative(network), enumerate(pairs)
+    while batch := [_check_pair(generative, *pair) for pair in islice(remaining, batch_size)]:
+        yield from _score_batch(generative, batch)
 
 
-def _checked(network: Writer, number: int, pair: Pair) -> Pair:
-    given, output = pair
+def _check_pair(network: GenerativeNetwork, index: int, pair: ScoringPair) -> ScoringPair:
+    inputs, output = pair
     if len(output) == 0:
-        raise ValueError(f"the output of input {number + 1} is empty: there is nothing to score")
-    admitted = admit(network, number, given, None, TooLong.REFUSE)
-    admit(network, number, Given([*given.prompt, *output[:-1]], given.source), 1, TooLong.REFUSE)
-    return admitted.given, output
+        raise ValueError(f"output {index + 1} is empty: nothing to score")
+    prepared = prepare_inputs(network, index, inputs, None, OverlongInput.ERROR)
+    prepare_inputs(network, index, Inputs([*inputs.prompt, *output[:-1]], inputs.source), 1, OverlongInput.ERROR)
+    return prepared.inputs, output
 
 
 @torch.inference_mode()
-def _together(network: Writer, batch: Sequence[Pair]) -> list[Scored]:
+def _score_batch(network: GenerativeNetwork, batch: Sequence[ScoringPair]) -> list[SequenceScore]:
     if isinstance(network, TwoStream) or not isinstance(network.new_cache(), Cache):
-        return _step_by_step(network, batch)
-    whole = [[*given.prompt, *output[:-1]] for given, output in batch]
-    tokens, rows = packed(whole, device_of(network))
+        return _score_incrementally(network, batch)
+    sequences = [[*inputs.prompt, *output[:-1]] for inputs, output in batch]
+    tokens, layout = pack_tokens(sequences, device_of(network))
     if isinstance(network, EncoderDecoder):
-        sources, source_rows = packed([given.source or () for given, _ in batch], tokens.device)
-        logits = network(sources, tokens, rows=source_rows, target_rows=rows).logits
+        sources, source_layout = pack_tokens([inputs.source or () for inputs, _ in batch], tokens.device)
+        packed_logits = network(sources, tokens, layout=source_layout, target_layout=layout).logits
     else:
         assert isinstance(network, DecoderOnly)
-        logits = network(tokens, rows=rows).logits
-    found = []
-    for (_, output), said in zip(batch, logits.split(list(rows.lengths)), strict=True):
-        found.append(Scored(token_scores=tuple(_scores(said[len(said) - len(output) :], output).tolist())))
-    return found
+        packed_logits = network(tokens, layout=layout).logits
+    scores = []
+    for (_, output), logits in zip(batch, packed_logits.split(list(layout.lengths)), strict=True):
+        token_scores = _token_scores(logits[len(logits) - len(output) :], output)
+        scores.append(SequenceScore(token_scores=tuple(token_scores.tolist())))
+    return scores
 
 
-def _step_by_step(network: Writer, batch: Sequence[Pair]) -> list[Scored]:
-    """As it would be written: where what is read in one go is not what is read token by token."""
-    found = []
-    for given, output in batch:
-        read = decoder_state.begin(network, None)
-        logits = [read.read([given.prompt]), *(read.read([[token]]) for token in output[:-1])]
-        found.append(Scored(token_scores=tuple(_scores(torch.cat(logits), output).tolist())))
-    return found
+def _score_incrementally(network: GenerativeNetwork, batch: Sequence[ScoringPair]) -> list[SequenceScore]:
+    """Score token by token, for networks whose logits differ when they read all tokens in one forward pass."""
+    scores = []
+    for inputs, output in batch:
+        state = decoder_state.init_decoder_state(network, None)
+        logits = [state.step([inputs.prompt]), *(state.step([[token]]) for token in output[:-1])]
+        scores.append(SequenceScore(token_scores=tuple(_token_scores(torch.cat(logits), output).tolist())))
+    return scores
 
 
-def _scores(logits: Float[Tensor, "tokens vocabulary"], output: Sequence[int]) -> Float[Tensor, " tokens"]:
-    at = torch.tensor(list(output), device=logits.device)[:, None]
-    return log_probabilities(logits).gather(1, at)[:, 0].double()
+def _token_scores(logits: Float[Tensor, "tokens vocabulary"], output: Sequence[int]) -> Float[Tensor, " tokens"]:
+    indices = torch.tensor(list(output), device=logits.device)[:, None]
+    return log_probabilities(logits).gather(1, indices)[:, 0].double()

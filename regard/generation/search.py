@@ -1,8 +1,9 @@
-"""Searches: which token a row is continued with.
+"""Search strategies: which token to append to each sequence.
 
-A search is made of the states of its texts and of one `step`: it looks at what the network says of all rows and moves
-every text one token on. Who calls it, and with which texts together, makes no difference to any of them
-(`run.py`). Here are the searches that follow one row for each text; `beam.py` has the one that follows several.
+A strategy consists of one state for each input and a `step`, which takes the logits of all sequences and extends every
+input by one token. The result for an input is independent of the other inputs in the batch (`scheduler.py`). This
+module has the strategies that follow one sequence for each input, greedy search and random sampling; `beam.py` has beam
+search.
 """
 
 from __future__ import annotations
@@ -17,176 +18,193 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from regard.generation.logits_processors import Rule, apply, only_forbid
-from regard.generation.result import Hypothesis, hypothesis
-from regard.generation.sequence import Row
-from regard.generation.stopping_criteria import Stop, Stopped
-from regard.generation.topk import best, whole, whole_and_peaks
+from regard.generation.logits_processors import LogitsProcessor, apply_processors, only_masks
+from regard.generation.result import Hypothesis, make_hypothesis
+from regard.generation.sequence import TokenSequence
+from regard.generation.stopping_criteria import StoppingCriterion, StopReason
+from regard.generation.topk import logsumexp, logsumexp_and_block_max, topk
 
-Logits = Float[Tensor, "rows vocabulary"]
+Logits = Float[Tensor, "batch vocabulary"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Terms:
-    """What holds for all texts of a run."""
+class StepOptions:
+    """The options of one decoding step, the same for all inputs."""
 
-    rules: Sequence[Rule]
-    """What may be written next."""
-    stop: Stop
-    """When a row is finished."""
-    ends: int
-    """How many end tokens there are."""
+    logits_processors: Sequence[LogitsProcessor]
+    """Applied to the logits, in this order."""
+    stopping_criterion: StoppingCriterion
+    """When a sequence is finished."""
+    num_eos_tokens: int
+    """Number of EOS tokens."""
 
 
 @runtime_checkable
-class State(Protocol):
-    """One text under search."""
+class SearchState(Protocol):
+    """The search of one input."""
 
-    rows: list[Row]
-    """What the network reads next: the same number of rows for every text of a search."""
+    sequences: list[TokenSequence]
+    """The sequences that the network reads next, the same number for every input."""
     parents: list[int]
-    """Which of the rows before each of them continues."""
+    """For each sequence the index of the sequence of the previous step that it extends."""
 
     @property
-    def over(self) -> bool:
+    def is_done(self) -> bool:
         """Whether the search is finished."""
 
     def hypotheses(self) -> tuple[Hypothesis, ...]:
-        """What was found, the best first."""
+        """Return the results, sorted by score, best first."""
 
-    def stable(self) -> list[int]:
-        """The written tokens that can no longer change."""
+    def stable_prefix(self) -> list[int]:
+        """Return the new tokens that can no longer change."""
 
 
 @runtime_checkable
-class Search(Protocol):
-    """How continuations are looked for."""
+class SearchStrategy(Protocol):
+    """How to search for the output of an input."""
 
     @property
-    def size(self) -> int:
-        """How many rows each text needs."""
+    def beam(self) -> int:
+        """Number of sequences for each input."""
 
     @property
-    def count(self) -> int:
-        """How many times each text is written, independently."""
+    def num_samples(self) -> int:
+        """Number of independent outputs for each input."""
 
-    def begin(self, row: Row, text: str) -> State:
-        """The state of a text of which nothing is written yet. `text` tells apart texts that chance may tell apart."""
+    def init_state(self, sequence: TokenSequence, seed_key: str) -> SearchState:
+        """Return the state of an input that has no new tokens yet.
 
-    def step(self, states: Sequence[State], logits: Logits, terms: Terms) -> None:
-        """Move all texts one token on. The logits are of their rows, in order; they may be overwritten."""
+        `seed_key` identifies the input and the sample: random sampling derives its random generator from it.
+        """
+
+    def step(self, states: Sequence[SearchState], logits: Logits, options: StepOptions) -> None:
+        """Extend all inputs by one token. `logits` has one row for each sequence; it may be overwritten."""
 
 
-class OneRow:
-    """The state of a search that follows one row."""
+class SingleSequenceState:
+    """The state of a search that follows one sequence."""
 
-    def __init__(self, row: Row) -> None:
-        self.rows = [row]
+    def __init__(self, sequence: TokenSequence) -> None:
+        self.sequences = [sequence]
         self.parents = [0]
-        self.stopped: Stopped | None = None
+        self.stopped: StopReason | None = None
 
     @property
-    def over(self) -> bool:
-        """Whether the row is finished."""
+    def is_done(self) -> bool:
+        """Whether the sequence is finished."""
         return self.stopped is not None
 
     def hypotheses(self) -> tuple[Hypothesis, ...]:
-        """The row."""
+        """Return the sequence as the only hypothesis."""
         assert self.stopped is not None
-        return (hypothesis(self.rows[0], self.stopped, self.rows[0].total),)
+        return (make_hypothesis(self.sequences[0], self.stopped, self.sequences[0].cumulative_log_prob),)
 
-    def stable(self) -> list[int]:
-        """All that is written."""
-        return self.rows[0].written
-
-
-@dataclass(frozen=True, kw_only=True)
-class Greedy:
-    """The likeliest token, always."""
-
-    size = 1
-    count = 1
-
-    def begin(self, row: Row, text: str) -> OneRow:
-        """One row."""
-        del text
-        return OneRow(row)
-
-    def step(self, states: Sequence[State], logits: Logits, terms: Terms) -> None:
-        """Write the likeliest token behind every row."""
-        said = Said(logits, terms.rules, [state.rows[0] for state in states])
-        write(states, said, best(said.ruled, 1, said.peaks)[1][:, 0], terms.stop)
+    def stable_prefix(self) -> list[int]:
+        """Return all new tokens."""
+        return self.sequences[0].new_tokens
 
 
 @dataclass(frozen=True, kw_only=True)
-class Sample:
-    """A token by chance, each as often as the network (and the rules) find it likely.
+class GreedySearch:
+    """Choose the most likely token at every step (argmax)."""
 
-    Chance comes from the seed and the text alone: the same text gives the same result in any company. `count` writes
-    each text so many times, each time otherwise.
+    beam = 1
+    num_samples = 1
+
+    def init_state(self, sequence: TokenSequence, seed_key: str) -> SingleSequenceState:
+        """Return a state of one sequence."""
+        del seed_key
+        return SingleSequenceState(sequence)
+
+    def step(self, states: Sequence[SearchState], logits: Logits, options: StepOptions) -> None:
+        """Append the most likely token to every sequence."""
+        scores = StepScores(logits, options.logits_processors, [state.sequences[0] for state in states])
+        tokens = topk(scores.processed_logits, 1, scores.block_max)[1][:, 0]
+        append_tokens(states, scores, tokens, options.stopping_criterion)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RandomSampling:
+    """Sample each token from the distribution of the processed logits.
+
+    The random generator depends only on the seed, the input and the index of the sample: the same input gives the same
+    output, whatever other inputs are in the batch.
     """
 
     seed: int
-    count: int = 1
-    size = 1
+    num_samples: int = 1
+    """Number of independent samples for each input."""
+    beam = 1
 
     def __post_init__(self) -> None:
-        if self.count < 1:
-            raise ValueError(f"each text is written once or more often, found a count of {self.count}")
+        if self.num_samples < 1:
+            raise ValueError(f"num_samples must be at least 1, found {self.num_samples}")
 
-    def begin(self, row: Row, text: str) -> OneRow:
-        """One row, with a source of chance of its own."""
-        key = hashlib.blake2b(f"{self.seed} {text}".encode(), digest_size=8).digest()
-        row.random = torch.Generator().manual_seed(int.from_bytes(key, "big") >> 1)
-        return OneRow(row)
+    def init_state(self, sequence: TokenSequence, seed_key: str) -> SingleSequenceState:
+        """Return a state of one sequence with its own random generator."""
+        key = hashlib.blake2b(f"{self.seed} {seed_key}".encode(), digest_size=8).digest()
+        sequence.generator = torch.Generator().manual_seed(int.from_bytes(key, "big") >> 1)
+        return SingleSequenceState(sequence)
 
-    def step(self, states: Sequence[State], logits: Logits, terms: Terms) -> None:
-        """Draw a token for every row."""
-        rows = [state.rows[0] for state in states]
-        said = Said(logits, terms.rules, rows)
-        drawn = torch.stack([torch.rand((), generator=row.random, dtype=torch.float64) for row in rows])
-        write(states, said, draw(said.ruled, drawn.to(logits.device)), terms.stop)
-
-
-def draw(logits: Logits, numbers: Float[Tensor, " rows"]) -> Int[Tensor, " rows"]:
-    """The token in whose part of the line from 0 to 1 the number falls: each has a part as long as it is likely."""
-    edges = logits.softmax(dim=-1).nan_to_num().cumsum(dim=-1, dtype=torch.float64)
-    whole = edges[:, -1]
-    place = torch.minimum(numbers * whole, torch.nextafter(whole, torch.zeros_like(whole)))
-    return torch.searchsorted(edges, place[:, None], right=True)[:, 0].clamp(max=logits.shape[1] - 1)
+    def step(self, states: Sequence[SearchState], logits: Logits, options: StepOptions) -> None:
+        """Sample a token for every sequence."""
+        sequences = [state.sequences[0] for state in states]
+        scores = StepScores(logits, options.logits_processors, sequences)
+        uniforms = torch.stack([torch.rand((), generator=each.generator, dtype=torch.float64) for each in sequences])
+        tokens = sample_tokens(scores.processed_logits, uniforms.to(logits.device))
+        append_tokens(states, scores, tokens, options.stopping_criterion)
 
 
-class Said:
-    """What the network says of all rows, and what the rules make of it."""
+def sample_tokens(logits: Logits, uniforms: Float[Tensor, " batch"]) -> Int[Tensor, " batch"]:
+    """Sample one token for each row by inverting the cumulative distribution at a uniform number from [0, 1)."""
+    cumulative = logits.softmax(dim=-1).nan_to_num().cumsum(dim=-1, dtype=torch.float64)
+    total = cumulative[:, -1]
+    positions = torch.minimum(uniforms * total, torch.nextafter(total, torch.zeros_like(total)))
+    return torch.searchsorted(cumulative, positions[:, None], right=True)[:, 0].clamp(max=logits.shape[1] - 1)
 
-    def __init__(self, logits: Logits, rules: Sequence[Rule], rows: Sequence[Row]) -> None:
-        self.own, (self.whole, peaks) = logits, whole_and_peaks(logits)
-        plain = only_forbid(rules)
-        self.ruled = apply(rules, logits if plain else logits.clone(), rows)
-        self.peaks = peaks if plain else None
-        """What the ruled scores are no larger than, where that is known."""
 
-    def of(self, chosen: Int[Tensor, " rows"]) -> tuple[list[float], list[bool]]:
-        """The network's own log-probability of these tokens, whatever the rules made of it; whether they forbid it. (Of
-        what is forbidden there may be none left.)"""
-        at = chosen[:, None]
-        scores: list[float] = (self.own.gather(1, at) - self.whole)[:, 0].tolist()
-        ruled = scores if self.ruled is self.own else self.ruled.gather(1, at)[:, 0].tolist()
-        return scores, [score == -math.inf for score in ruled]
+class StepScores:
+    """The logits of one step, before and after the logits processors."""
+
+    def __init__(
+        self, logits: Logits, processors: Sequence[LogitsProcessor], sequences: Sequence[TokenSequence]
+    ) -> None:
+        self.logits, (self.logsumexp, block_max) = logits, logsumexp_and_block_max(logits)
+        masks_only = only_masks(processors)
+        self.processed_logits = apply_processors(processors, logits if masks_only else logits.clone(), sequences)
+        self.block_max = block_max if masks_only else None
+        """Upper bounds of the processed logits, if they are known."""
+
+    def token_scores(self, tokens: Int[Tensor, " batch"]) -> tuple[list[float], list[bool]]:
+        """Return the log-probabilities of the chosen tokens under the network, and whether the processors mask them.
+
+        Masking processors overwrite the logits, so the log-probability of a masked token may be -inf.
+        """
+        indices = tokens[:, None]
+        scores: list[float] = (self.logits.gather(1, indices) - self.logsumexp)[:, 0].tolist()
+        processed = (
+            scores if self.processed_logits is self.logits else self.processed_logits.gather(1, indices)[:, 0].tolist()
+        )
+        return scores, [score == -math.inf for score in processed]
 
 
 def log_probabilities(logits: Logits) -> Logits:
-    """log softmax, of what is a number."""
-    return logits - whole(logits)
+    """Return the log-softmax; raise a ValueError if the logits contain NaN."""
+    return logits - logsumexp(logits)
 
 
-def write(states: Sequence[State], said: Said, chosen: Int[Tensor, " rows"], stop: Stop) -> None:
-    """Write the chosen token behind every row, unless the rules forbid even that one."""
-    scores, forbidden = said.of(chosen)
-    for state, token, score, stuck in zip(states, chosen.tolist(), scores, forbidden, strict=True):
-        assert isinstance(state, OneRow)
-        if stuck:
-            state.stopped = Stopped.STUCK
+def append_tokens(
+    states: Sequence[SearchState],
+    step_scores: StepScores,
+    tokens: Int[Tensor, " batch"],
+    stopping_criterion: StoppingCriterion,
+) -> None:
+    """Append the chosen token to every sequence; stop a sequence whose tokens are all masked."""
+    scores, masked = step_scores.token_scores(tokens)
+    for state, token, score, is_masked in zip(states, tokens.tolist(), scores, masked, strict=True):
+        assert isinstance(state, SingleSequenceState)
+        if is_masked:
+            state.stopped = StopReason.NO_TOKEN
         else:
-            state.rows[0].append(token, score)
-            state.stopped = stop(state.rows[0])
+            state.sequences[0].append(token, score)
+            state.stopped = stopping_criterion(state.sequences[0])

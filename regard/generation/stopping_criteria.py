@@ -1,7 +1,7 @@
-"""Stop conditions: when is a row finished, and why.
+"""Stopping criteria: when a sequence is finished, and why.
 
-A condition is a function of a row that says why it is finished, or None while it is not. That a row has reached its
-limit is always looked at, and needs no condition.
+A criterion is a function of a sequence that returns the reason to stop, or None while the sequence continues. The
+maximum length is always checked and needs no criterion.
 """
 
 from __future__ import annotations
@@ -10,103 +10,106 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
-from regard.generation.sequence import Row
+from regard.generation.sequence import TokenSequence
 
 
-class Stopped(Enum):
-    """Why a text ends where it ends."""
+class StopReason(Enum):
+    """Why generation stopped."""
 
     END = "end"
-    """The network wrote its end token."""
+    """The network generated an EOS token."""
     LENGTH = "length"
-    """The limit was reached."""
+    """`max_new_tokens` was reached."""
     TEXT = "text"
-    """A text that was to stop it was written."""
+    """A stop string was generated."""
     REPEAT = "repeat"
-    """The network wrote the same again and again."""
-    STUCK = "stuck"
-    """The rules left no token to write."""
+    """The output repeats itself."""
+    NO_TOKEN = "no_token"
+    """The logits processors masked every token."""
 
 
-Stop = Callable[[Row], Stopped | None]
-
-
-@dataclass(frozen=True)
-class End:
-    """One of these tokens was written."""
-
-    tokens: Sequence[int]
-
-    def __call__(self, row: Row) -> Stopped | None:
-        """Look at the last token."""
-        return Stopped.END if row.last in self.tokens and row.length else None
+StoppingCriterion = Callable[[TokenSequence], StopReason | None]
 
 
 @dataclass(frozen=True)
-class Text:
-    """One of these texts was written. `decode` makes a text of tokens."""
+class EosToken:
+    """Stop when one of these tokens is generated."""
 
-    texts: Sequence[str]
+    token_ids: Sequence[int]
+
+    def __call__(self, sequence: TokenSequence) -> StopReason | None:
+        """Check the last token."""
+        return StopReason.END if sequence.last_token in self.token_ids and sequence.num_new_tokens else None
+
+
+@dataclass(frozen=True)
+class StopString:
+    """Stop when the new text contains one of these strings. `decode` converts tokens to text."""
+
+    strings: Sequence[str]
     decode: Callable[[Sequence[int]], str]
 
     def __post_init__(self) -> None:
-        if not all(self.texts):
-            raise ValueError("a text that stops needs at least one character")
+        if not all(self.strings):
+            raise ValueError("a stop string must have at least one character")
 
-    def __call__(self, row: Row) -> Stopped | None:
-        """Look for the texts in all that was written: a token may end in the middle of one."""
-        written = self.decode(row.written)
-        return Stopped.TEXT if any(text in written for text in self.texts) else None
+    def __call__(self, sequence: TokenSequence) -> StopReason | None:
+        """Search the whole new text, because a stop string may begin or end inside a token."""
+        text = self.decode(sequence.new_tokens)
+        return StopReason.TEXT if any(string in text for string in self.strings) else None
 
 
 @dataclass(frozen=True)
-class Repeat:
-    """The last tokens, up to `size` of them, were written `times` times in a row."""
+class Repetition:
+    """Stop when the output ends with an n-gram of at most `max_ngram_size` tokens, `repeats` times in a row."""
 
-    size: int = 8
-    times: int = 4
+    max_ngram_size: int = 8
+    repeats: int = 4
 
     def __post_init__(self) -> None:
-        if self.size < 1 or self.times < 2:
-            raise ValueError(f"a loop is one token or more, twice or more often, found {self.size}, {self.times} times")
+        if self.max_ngram_size < 1 or self.repeats < 2:
+            raise ValueError(
+                "max_ngram_size must be at least 1 and repeats at least 2, "
+                f"found {self.max_ngram_size} and {self.repeats}"
+            )
 
-    def __call__(self, row: Row) -> Stopped | None:
-        """Compare what was written with itself, moved by each size of loop."""
-        written = row.end(self.size * self.times)
-        for size in range(1, min(self.size, len(written) // self.times) + 1):
-            tail = written[len(written) - size * self.times :]
+    def __call__(self, sequence: TokenSequence) -> StopReason | None:
+        """For each n-gram size, compare the last tokens with themselves, shifted by that size."""
+        tokens = sequence.last_new_tokens(self.max_ngram_size * self.repeats)
+        for size in range(1, min(self.max_ngram_size, len(tokens) // self.repeats) + 1):
+            tail = tokens[len(tokens) - size * self.repeats :]
             if tail[size:] == tail[:-size]:
-                return Stopped.REPEAT
+                return StopReason.REPEAT
         return None
 
 
-def at_limit(row: Row) -> Stopped | None:
-    """There is no room for another token."""
-    return Stopped.LENGTH if row.length >= row.limit else None
+def reached_max_new_tokens(sequence: TokenSequence) -> StopReason | None:
+    """Stop at `max_new_tokens`."""
+    return StopReason.LENGTH if sequence.num_new_tokens >= sequence.max_new_tokens else None
 
 
-def first(conditions: Sequence[Stop]) -> Stop:
-    """The first of these conditions that holds."""
+def combine_criteria(criteria: Sequence[StoppingCriterion]) -> StoppingCriterion:
+    """Return a criterion that stops with the reason of the first criterion that holds."""
 
-    def stop(row: Row) -> Stopped | None:
-        for condition in conditions:  # a loop in many words: it is asked of each row at each step
-            if (reason := condition(row)) is not None:
+    def stop(sequence: TokenSequence) -> StopReason | None:
+        for criterion in criteria:  # a plain loop, for speed: it runs for each sequence at each step
+            if (reason := criterion(sequence)) is not None:
                 return reason
         return None
 
-    match conditions:
-        case [End() as end, limit] if type(end) is End and limit is at_limit:
-            return _end_or_limit(frozenset(end.tokens))
+    match criteria:
+        case [EosToken() as eos, length] if type(eos) is EosToken and length is reached_max_new_tokens:
+            return _eos_or_length(frozenset(eos.token_ids))
         case _:
             return stop
 
 
-def _end_or_limit(ends: frozenset[int]) -> Stop:
-    """What most texts end by, in one call."""
+def _eos_or_length(eos_token_ids: frozenset[int]) -> StoppingCriterion:
+    """Return a fast path for the most common criteria: EOS tokens and maximum length in one call."""
 
-    def stop(row: Row) -> Stopped | None:
-        if row.last in ends and row.length:
-            return Stopped.END
-        return Stopped.LENGTH if row.length >= row.limit else None
+    def stop(sequence: TokenSequence) -> StopReason | None:
+        if sequence.last_token in eos_token_ids and sequence.num_new_tokens:
+            return StopReason.END
+        return StopReason.LENGTH if sequence.num_new_tokens >= sequence.max_new_tokens else None
 
     return stop

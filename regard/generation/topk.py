@@ -1,6 +1,6 @@
-"""What searches ask of the scores of a vocabulary: what they add up to, and which are the best.
+"""Logsumexp and top-k over the vocabulary, for search strategies.
 
-By the compiled parts where the machine has them, else by torch.
+Computed by the native kernels where they are available, else by torch.
 """
 
 from __future__ import annotations
@@ -16,98 +16,117 @@ from torch import Tensor
 from regard.generation.logits_processors import Logits
 from regard.native import ops
 from regard.native.library import available
-from regard.native.ops import Peaks
+from regard.native.ops import BlockMaxima
 
-Each = Float[Tensor, "rows 1"]
+RowValues = Float[Tensor, "batch 1"]
 Candidate = tuple[float, int, int, float]
-"""A continuation: what it comes to, the row that it continues, the token, and the token's log-probability."""
+"""A candidate of a beam search: cumulative score, index of the parent sequence, token, log-probability of the token."""
 CHUNK = 64
-"""Tokens of which only the best is looked at first, when the best of a vocabulary are looked for."""
+"""Number of tokens in a chunk of `chunked_topk`."""
 
 
-def whole(logits: Logits) -> Each:
-    """log Σ exp: what log-probabilities are less than logits. Stops if it is no number."""
-    return _whole(logits, None)
+def logsumexp(logits: Logits) -> RowValues:
+    """Return the logsumexp of each row (log-probability = logit - logsumexp); raise ValueError if it is not finite."""
+    return _logsumexp(logits, None)
 
 
-def whole_and_peaks(logits: Logits) -> tuple[Each, Peaks | None]:
-    """The same, and what the compiled parts saw on the way, which makes it easy to find the best: as long as scores are
-    what they are, or less."""
-    peaks = ops.no_peaks(*logits.shape) if _compiled(logits) else None
-    return _whole(logits, peaks), peaks
+def logsumexp_and_block_max(logits: Logits) -> tuple[RowValues, BlockMaxima | None]:
+    """Return the logsumexp, and the maxima of blocks of logits if a native kernel computed them.
+
+    The block maxima speed up a later top-k. They stay valid upper bounds while the logits do not increase.
+    """
+    block_max = ops.empty_block_maxima(*logits.shape) if _use_native(logits) else None
+    return _logsumexp(logits, block_max), block_max
 
 
-def _whole(logits: Logits, peaks: Peaks | None) -> Each:
-    if _compiled(logits):
-        found, good = ops.log_sum(logits, peaks)
+def _logsumexp(logits: Logits, block_max: BlockMaxima | None) -> RowValues:
+    if _use_native(logits):
+        result, is_finite = ops.logsumexp(logits, block_max)
     else:
-        found = logits.logsumexp(dim=1, keepdim=True)
-        good = math.isfinite(found.sum().item())  # one that is none makes the sum none
-    if not good:
-        raise ValueError("the network gives no numbers (NaN): its weights are damaged, or overflow their type")
-    return found
+        result = logits.logsumexp(dim=1, keepdim=True)
+        is_finite = math.isfinite(result.sum().item())  # one value that is not finite makes the sum not finite
+    if not is_finite:
+        raise ValueError(
+            "logits contain NaN or infinity: the weights are damaged, or overflow their dtype; load with dtype=float32"
+        )
+    return result
 
 
-def best(
-    scores: Logits, count: int, peaks: Peaks | None = None
-) -> tuple[Float[Tensor, "rows best"], Int[Tensor, "rows best"]]:
-    """The best tokens of each row, the best first, with their scores, which are no larger than the peaks."""
-    if _compiled(scores):
-        return ops.best(scores, count, peaks)
-    return top(scores, count)
+def topk(
+    scores: Logits, k: int, block_max: BlockMaxima | None = None
+) -> tuple[Float[Tensor, "batch k"], Int[Tensor, "batch k"]]:
+    """Return the `k` highest scores of each row, sorted, and their tokens. `block_max`: upper bounds of the scores."""
+    if _use_native(scores):
+        return ops.topk(scores, k, block_max)
+    return chunked_topk(scores, k)
 
 
-def continuations(
-    ruled: Logits,
-    less: Each | None,
-    before: Sequence[float],
+def beam_candidates(
+    processed: Logits,
+    offset: RowValues | None,
+    prefix_scores: Sequence[float],
     logits: Logits,
-    sums: Each,
-    texts: int,
-    count: int,
-    peaks: Peaks | None = None,
+    logsumexp: RowValues,
+    batch_size: int,
+    k: int,
+    block_max: BlockMaxima | None = None,
 ) -> list[list[Candidate]]:
-    """The best continuations of each text, of which each has as many rows, by what a row had before and the score of a
-    token there as the rules have it, less something. The best come first. No such score is larger than the peaks."""
-    if _compiled(ruled):
-        found: Iterable[Sequence[Any]] = ops.continuations(ruled, less, before, logits, sums, texts, count, peaks)
+    """Return the `k` best candidates of each input, sorted by score, best first.
+
+    Every input has the same number of sequences (rows). The score of a candidate is the prefix score of its row plus
+    the processed score of its token minus `offset`. `logits` and `logsumexp` give the token's log-probability before
+    logits processors. `block_max`: upper bounds of the processed scores.
+    """
+    if _use_native(processed):
+        columns: Iterable[Sequence[Any]] = ops.beam_topk(
+            processed, offset, prefix_scores, logits, logsumexp, batch_size, k, block_max
+        )
     else:
-        found = (part.flatten().tolist() for part in _continuations(ruled, less, before, logits, sums, texts, count))
-    flat = list(zip(*found, strict=True))
-    each = len(flat) // texts
-    return [flat[at : at + each] for at in range(0, len(flat), each)]
+        columns = (
+            column.flatten().tolist()
+            for column in _beam_candidates_torch(processed, offset, prefix_scores, logits, logsumexp, batch_size, k)
+        )
+    candidates = list(zip(*columns, strict=True))
+    per_input = len(candidates) // batch_size
+    return [candidates[start : start + per_input] for start in range(0, len(candidates), per_input)]
 
 
-def _continuations(
-    ruled: Logits, less: Each | None, before: Sequence[float], logits: Logits, sums: Each, texts: int, count: int
+def _beam_candidates_torch(
+    processed: Logits,
+    offset: RowValues | None,
+    prefix_scores: Sequence[float],
+    logits: Logits,
+    logsumexp: RowValues,
+    batch_size: int,
+    k: int,
 ) -> tuple[Tensor, ...]:
-    """The same by torch: what they come to, their parents, the tokens, and their log-probabilities, text by text."""
-    values, tokens = top(ruled, count)
-    totals = values if less is None else values - less
-    totals = totals + torch.tensor(before, dtype=sums.dtype, device=sums.device)[:, None]
-    own = logits.gather(1, tokens) - sums
-    winners, at = totals.view(texts, -1).topk(min(count, totals.numel() // texts))
-    tokens, own = (part.view(texts, -1).gather(1, at) for part in (tokens, own))
-    return winners, at // values.shape[1], tokens, own
+    """Compute the same with torch: scores, parents, tokens and log-probabilities, one row for each input."""
+    values, tokens = chunked_topk(processed, k)
+    totals = values if offset is None else values - offset
+    totals = totals + torch.tensor(prefix_scores, dtype=logsumexp.dtype, device=logsumexp.device)[:, None]
+    log_probs = logits.gather(1, tokens) - logsumexp
+    best, indices = totals.view(batch_size, -1).topk(min(k, totals.numel() // batch_size))
+    tokens, log_probs = (column.view(batch_size, -1).gather(1, indices) for column in (tokens, log_probs))
+    return best, indices // values.shape[1], tokens, log_probs
 
 
-def _compiled(scores: Logits) -> bool:
+def _use_native(scores: Logits) -> bool:
     return scores.device.type == "cpu" and scores.dtype == torch.float32 and available()
 
 
-def top(scores: Logits, count: int) -> tuple[Float[Tensor, "rows best"], Int[Tensor, "rows best"]]:
-    """The best tokens of each row, as `torch.topk` finds them, and several times as fast on large vocabularies.
+def chunked_topk(scores: Logits, k: int) -> tuple[Float[Tensor, "batch k"], Int[Tensor, "batch k"]]:
+    """Compute `torch.topk` over each row, several times as fast for large vocabularies.
 
-    The best `count` tokens are in the `count` chunks with the best first tokens: only these are looked through.
+    The `k` best tokens are in the `k` chunks with the highest maxima, so only these chunks are searched.
     """
-    chunks = scores.shape[1] // CHUNK
-    if chunks < 4 * count:
-        values, tokens = scores.topk(min(count, scores.shape[1]))
+    num_chunks = scores.shape[1] // CHUNK
+    if num_chunks < 4 * k:
+        values, tokens = scores.topk(min(k, scores.shape[1]))
         return values, tokens
-    body = scores[:, : chunks * CHUNK].view(len(scores), chunks, CHUNK)
-    which = body.amax(dim=-1).topk(count).indices
-    inside = body.gather(1, which[:, :, None].expand(-1, -1, CHUNK)).flatten(1)
-    values, at = torch.cat([inside, scores[:, chunks * CHUNK :]], dim=1).topk(count)
-    chunk = which.gather(1, (at // CHUNK).clamp(max=count - 1))
-    rest = at - count * CHUNK
-    return values, torch.where(rest < 0, chunk * CHUNK + at % CHUNK, chunks * CHUNK + rest)
+    chunks = scores[:, : num_chunks * CHUNK].view(len(scores), num_chunks, CHUNK)
+    best_chunks = chunks.amax(dim=-1).topk(k).indices
+    inside = chunks.gather(1, best_chunks[:, :, None].expand(-1, -1, CHUNK)).flatten(1)
+    values, indices = torch.cat([inside, scores[:, num_chunks * CHUNK :]], dim=1).topk(k)
+    chunk = best_chunks.gather(1, (indices // CHUNK).clamp(max=k - 1))
+    remainder = indices - k * CHUNK  # not negative for tokens after the last whole chunk
+    return values, torch.where(remainder < 0, chunk * CHUNK + indices % CHUNK, num_chunks * CHUNK + remainder)

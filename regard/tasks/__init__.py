@@ -1,1 +1,1 @@
-"""What a network is used for: from text to text."""
+"""Tasks from text to text: translation and generation with a network and its tokenizer."""

@@ -1,4 +1,4 @@
-"""Which word of the source a word of the target comes from, told by what the decoder looked at."""
+"""Word alignment between source and target, from the cross-attention weights of the decoder."""
 
 from __future__ import annotations
 
@@ -11,48 +11,48 @@ from torch import Tensor
 
 from regard.tasks.sentences import Span
 
-Pairs = tuple[tuple[int, int], ...]
-"""Word numbers, source and target, from 0."""
+Alignment = tuple[tuple[int, int], ...]
+"""Pairs of word indices, source and target, from 0."""
 
 
-def words(text: str) -> list[Span]:
-    """The words of a text: what stands between white space."""
+def word_spans(text: str) -> list[Span]:
+    """Return the spans of the words of a text, separated by white space."""
     return [match.span() for match in re.finditer(r"\S+", text)]
 
 
-def owners(spans: Sequence[Span], of: Sequence[Span]) -> list[int | None]:
-    """For each span of characters the word that it overlaps most, if any."""
-    found: list[int | None] = []
+def overlapping_words(spans: Sequence[Span], words: Sequence[Span]) -> list[int | None]:
+    """Return for each span of characters the index of the word that it overlaps most, or None."""
+    indices: list[int | None] = []
     for start, end in spans:
-        shared = [min(end, word_end) - max(start, word_start) for word_start, word_end in of]
-        best = max(range(len(of)), key=shared.__getitem__, default=None)
-        found.append(best if best is not None and shared[best] > 0 else None)
-    return found
+        overlaps = [min(end, word_end) - max(start, word_start) for word_start, word_end in words]
+        best = max(range(len(words)), key=overlaps.__getitem__, default=None)
+        indices.append(best if best is not None and overlaps[best] > 0 else None)
+    return indices
 
 
-def written_spans(tokens: Sequence[int], decode: Callable[[Sequence[int]], str]) -> list[Span]:
-    """The characters that each token added to the text, read off the text of ever more tokens."""
+def token_spans(tokens: Sequence[int], decode: Callable[[Sequence[int]], str]) -> list[Span]:
+    """Return the characters that each token adds to the text, found by decoding ever longer prefixes."""
     ends = [len(decode(tokens[: count + 1])) for count in range(len(tokens))]
     return list(zip([0, *ends[:-1]], ends, strict=True))
 
 
 def align(
-    looked: Float[Tensor, "written source"],
+    attention: Float[Tensor, "target source"],
     source_spans: Sequence[Span],
     source: str,
     target_spans: Sequence[Span],
     target: str,
-) -> Pairs:
-    """Pairs of word numbers, source and target: each target word with the source word that it looked at most.
+) -> Alignment:
+    """Align each target word with the source word that it attends to most.
 
-    A word looks at another with all its tokens, at all tokens of the other. Tokens that are no text (an end token,
-    where much of the attention goes) are left out.
+    The attention of a word is summed over all its tokens and over all tokens of the source word. Tokens outside the
+    text are ignored, such as the EOS token, which often gets much of the attention.
     """
-    source_words, target_words = words(source), words(target)
-    seen = torch.zeros(len(target_words), len(source_words), dtype=torch.float64)
-    columns = owners(source_spans, source_words)
-    for line, word in zip(looked.tolist(), owners(target_spans, target_words), strict=True):
-        for share, column in zip(line, columns, strict=True):
+    source_words, target_words = word_spans(source), word_spans(target)
+    word_attention = torch.zeros(len(target_words), len(source_words), dtype=torch.float64)
+    columns = overlapping_words(source_spans, source_words)
+    for weights, word in zip(attention.tolist(), overlapping_words(target_spans, target_words), strict=True):
+        for weight, column in zip(weights, columns, strict=True):
             if word is not None and column is not None:
-                seen[word, column] += share
-    return tuple((int(row.argmax()), number) for number, row in enumerate(seen) if bool(row.any()))
+                word_attention[word, column] += weight
+    return tuple((int(row.argmax()), word) for word, row in enumerate(word_attention) if bool(row.any()))

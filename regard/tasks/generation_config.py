@@ -1,8 +1,8 @@
-"""How a published model is meant to write: its start and end tokens, and the settings that came with it.
+"""The generation config of a published model: start and end tokens, beam size, penalties.
 
-They stand in `generation_config.json` or, in older folders, in `config.json`. A maximum length that stands there is not
-taken over: a text ends where it ends, or where the network can write no further, and the result says which. Nor is
-drawing by chance: a text is drawn only for those who ask for it.
+It is read from `generation_config.json` or, in older folders, from `config.json`. Two settings are not used: the
+maximum length, so that an output ends at the EOS token or at the limit of the network (the result has the reason); and
+`do_sample`, so that outputs are sampled only on request.
 """
 
 from __future__ import annotations
@@ -17,182 +17,191 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from regard.generation.beam import Beam, Until
-from regard.generation.logits_processors import Begin, EndAtLimit, Forbid, MinLength, NoRepeat, RepetitionPenalty, Rule
-from regard.generation.search import Greedy, Search
-from regard.generation.sequence import Row
+from regard.generation.beam import BeamSearch, EarlyStopping
+from regard.generation.logits_processors import (
+    ForcedEos,
+    ForcedPrefix,
+    LogitsProcessor,
+    MinNewTokens,
+    NoRepeatNgram,
+    RepetitionPenalty,
+    SuppressSequences,
+)
+from regard.generation.search import GreedySearch, SearchStrategy
+from regard.generation.sequence import TokenSequence
 from regard.tokenization.tokenizer import Tokenizer
 
-Logits = Float[Tensor, "rows vocabulary"]
+Logits = Float[Tensor, "batch vocabulary"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Habits:
-    """What a folder says about writing."""
+class GenerationConfig:
+    """The generation config of a model folder."""
 
-    start: int | None
-    """The token that a target begins with, where the network has an encoder."""
-    first: int | None
-    """The token that a text begins with, where it has none."""
-    end: tuple[int, ...]
-    """The tokens that end a text."""
-    begin: int | None
-    """The token that is always written first."""
-    last: int | None
-    """The token that is written where there is no more room."""
-    forbidden: tuple[tuple[int, ...], ...]
-    """What is never written."""
+    decoder_start_token_id: int | None
+    """The first token of the decoder, for a network with an encoder."""
+    bos_token_id: int | None
+    """The first token of a sequence, for a network without an encoder."""
+    eos_token_ids: tuple[int, ...]
+    """The tokens that end an output."""
+    forced_bos_token_id: int | None
+    """The token that is forced as the first new token."""
+    forced_eos_token_id: int | None
+    """The token that is forced at the maximum length."""
+    suppress_sequences: tuple[tuple[int, ...], ...]
+    """Token sequences that are never generated."""
     beam: int
-    """How many beams the model's authors use; 1: none."""
+    """Beam size; 1 is greedy search."""
     length_penalty: float
-    until: Until
-    min_length: int
-    """How many tokens are written at least. (Published figures count the start token, this one does not.)"""
-    no_repeat: int
+    early_stopping: EarlyStopping
+    min_new_tokens: int
+    """Minimum number of new tokens. (The published `min_length` counts the start token; this does not.)"""
+    no_repeat_ngram_size: int
     repetition_penalty: float
-    renormalize: bool
-    """Whether what the rules leave is made to add up to 1 again (Marian)."""
+    renormalize_logits: bool
+    """Whether to renormalize the distribution after the logits processors (Marian)."""
     prefixes: Mapping[str, str]
-    """What a source begins with, by task: T5's `translation_en_to_de`."""
+    """The source prefixes by task: T5's `translation_en_to_de`."""
 
-    def rules(self, limit: int | None) -> list[Rule]:
-        """What may be written. Who wants fewer tokens than the authors' minimum gets fewer."""
-        rules: list[Rule] = []
+    def logits_processors(self, max_new_tokens: int | None) -> list[LogitsProcessor]:
+        """Return the logits processors; a smaller `max_new_tokens` overrides the minimum length of the config."""
+        processors: list[LogitsProcessor] = []
         if self.repetition_penalty != 1:
-            rules.append(RepetitionPenalty(self.repetition_penalty))
-        if self.no_repeat:
-            rules.append(NoRepeat(self.no_repeat))
-        if self.forbidden:
-            rules.append(Forbid(self.forbidden))
-        if shortest := min(self.min_length, limit or self.min_length):
-            rules.append(MinLength(shortest, self.end))
-        if self.begin is not None:
-            rules.append(Begin((self.begin,)))
-        if self.last is not None:
-            rules.append(EndAtLimit(self.last))
-        return [*rules, renormalized] if self.renormalize else rules
+            processors.append(RepetitionPenalty(self.repetition_penalty))
+        if self.no_repeat_ngram_size:
+            processors.append(NoRepeatNgram(self.no_repeat_ngram_size))
+        if self.suppress_sequences:
+            processors.append(SuppressSequences(self.suppress_sequences))
+        if min_new_tokens := min(self.min_new_tokens, max_new_tokens or self.min_new_tokens):
+            processors.append(MinNewTokens(min_new_tokens, self.eos_token_ids))
+        if self.forced_bos_token_id is not None:
+            processors.append(ForcedPrefix((self.forced_bos_token_id,)))
+        if self.forced_eos_token_id is not None:
+            processors.append(ForcedEos(self.forced_eos_token_id))
+        return [*processors, normalize_logits] if self.renormalize_logits else processors
 
-    def search(self, beam: int | None, best: int, length_penalty: float | None) -> Search:
-        """The search that was asked for, or the one of the model's authors."""
-        if best < 1:
-            raise ValueError(f"the number of results must be 1 or more, found {best}")
-        size = max(self.beam, best) if beam is None else beam
-        if size == best == 1:
-            return Greedy()
+    def search_strategy(self, beam: int | None, n_best: int, length_penalty: float | None) -> SearchStrategy:
+        """Return the search strategy; None stands for the value of the config."""
+        if n_best < 1:
+            raise ValueError(f"n_best must be at least 1, found {n_best}")
+        beam = max(self.beam, n_best) if beam is None else beam
+        if beam == n_best == 1:
+            return GreedySearch()
         penalty = self.length_penalty if length_penalty is None else length_penalty
-        return Beam(size=size, length_penalty=penalty, until=self.until, best=best)
+        return BeamSearch(beam=beam, length_penalty=penalty, early_stopping=self.early_stopping, n_best=n_best)
 
 
-def renormalized(logits: Logits, rows: Sequence[Row]) -> Logits:
-    """A rule: what the rules before it left adds up to 1 again. Where they left nothing, nothing is left."""
-    del rows
+def normalize_logits(logits: Logits, sequences: Sequence[TokenSequence]) -> Logits:
+    """Renormalize to log-probabilities (a logits processor); a row that is fully masked stays masked."""
+    del sequences
     return logits.log_softmax(dim=-1).nan_to_num(nan=-torch.inf, neginf=-torch.inf)
 
 
-def read(folder: str | Path | None, tokenizer: Tokenizer) -> Habits:
-    """The habits of the model in a folder; what it does not say follows from the tokenizer."""
-    design, writing = _Said(folder, "config.json"), _Said(folder, "generation_config.json")
-    said = writing if writing.values else design
-    special = tokenizer.target.special
+def read_generation_config(folder: str | Path | None, tokenizer: Tokenizer) -> GenerationConfig:
+    """Read the generation config of a model folder; missing tokens are those of the tokenizer."""
+    config, generation = _JsonFile(folder, "config.json"), _JsonFile(folder, "generation_config.json")
+    source = generation if generation.values else config
+    special_ids = tokenizer.target.special_ids
 
     def token(key: str) -> int | None:
-        return _first(_one(writing.tokens(key)), _one(design.tokens(key)))
+        return _coalesce(_first_or_none(generation.token_ids(key)), _first_or_none(config.token_ids(key)))
 
-    ends = writing.tokens("eos_token_id") or design.tokens("eos_token_id")
-    ends = ends or (() if special.end is None else (special.end,))
-    first = _first(token("bos_token_id"), special.begin)
-    return Habits(
-        start=_first(token("decoder_start_token_id"), first, special.padding),
-        first=_first(tokenizer.special.begin, first),
-        end=ends,
-        begin=_one(said.tokens("forced_bos_token_id")),
-        last=_one(said.tokens("forced_eos_token_id")),
-        forbidden=_forbidden(said, ends),
-        beam=said.whole("num_beams", 1),
-        length_penalty=said.number("length_penalty", 1.0),
-        until=said.until(),
-        min_length=max(said.whole("min_new_tokens", 0), said.whole("min_length", 0) - 1, 0),
-        no_repeat=said.whole("no_repeat_ngram_size", 0),
-        repetition_penalty=said.number("repetition_penalty", 1.0),
-        renormalize=said.values.get("renormalize_logits") is True,
-        prefixes=design.prefixes(),
+    eos_token_ids = generation.token_ids("eos_token_id") or config.token_ids("eos_token_id")
+    eos_token_ids = eos_token_ids or (() if special_ids.eos is None else (special_ids.eos,))
+    bos_token_id = _coalesce(token("bos_token_id"), special_ids.bos)
+    return GenerationConfig(
+        decoder_start_token_id=_coalesce(token("decoder_start_token_id"), bos_token_id, special_ids.pad),
+        bos_token_id=_coalesce(tokenizer.special_ids.bos, bos_token_id),
+        eos_token_ids=eos_token_ids,
+        forced_bos_token_id=_first_or_none(source.token_ids("forced_bos_token_id")),
+        forced_eos_token_id=_first_or_none(source.token_ids("forced_eos_token_id")),
+        suppress_sequences=_suppress_sequences(source, eos_token_ids),
+        beam=source.integer("num_beams", 1),
+        length_penalty=source.number("length_penalty", 1.0),
+        early_stopping=source.early_stopping(),
+        min_new_tokens=max(source.integer("min_new_tokens", 0), source.integer("min_length", 0) - 1, 0),
+        no_repeat_ngram_size=source.integer("no_repeat_ngram_size", 0),
+        repetition_penalty=source.number("repetition_penalty", 1.0),
+        renormalize_logits=source.values.get("renormalize_logits") is True,
+        prefixes=config.task_prefixes(),
     )
 
 
-class _Said:
-    """What one file says. A value of the wrong kind is an error that names it."""
+class _JsonFile:
+    """The values of one JSON file. A value of the wrong type raises a ValueError that names the file and the key."""
 
     def __init__(self, folder: str | Path | None, name: str) -> None:
         self.path = Path(folder or ".") / name
-        self.values: dict[str, Any] = _object(self.path) if folder is not None and self.path.is_file() else {}
+        self.values: dict[str, Any] = _read_json_object(self.path) if folder is not None and self.path.is_file() else {}
 
-    def _wrong(self, key: str, expected: str) -> ValueError:
+    def _error(self, key: str, expected: str) -> ValueError:
         return ValueError(f"{self.path}: {key} is {self.values[key]!r}; expected {expected}")
 
-    def number(self, key: str, usual: float) -> float:
+    def number(self, key: str, default: float) -> float:
         value = self.values.get(key)
         if value is None:
-            return usual
+            return default
         if isinstance(value, bool) or not isinstance(value, int | float):
-            raise self._wrong(key, "a number")
+            raise self._error(key, "a number")
         return float(value)
 
-    def whole(self, key: str, usual: int) -> int:
-        value = self.number(key, float(usual))
+    def integer(self, key: str, default: int) -> int:
+        value = self.number(key, float(default))
         if value < 0 or value != int(value):
-            raise self._wrong(key, "a whole number from 0")
+            raise self._error(key, "a non-negative integer")
         return int(value)
 
-    def tokens(self, key: str) -> tuple[int, ...]:
-        """A token's id, or several."""
+    def token_ids(self, key: str) -> tuple[int, ...]:
+        """Return one or several token ids."""
         value = self.values.get(key)
         ids = [] if value is None else value if isinstance(value, list) else [value]
-        if not all(isinstance(number, int) and not isinstance(number, bool) for number in ids):
-            raise self._wrong(key, "the id of a token, or a list of ids")
+        if not all(isinstance(token, int) and not isinstance(token, bool) for token in ids):
+            raise self._error(key, "a token id or a list of token ids")
         return tuple(ids)
 
-    def sequences(self, key: str) -> tuple[tuple[int, ...], ...]:
-        """Several rows of ids."""
-        rows = self.values.get(key) or []
-        if not isinstance(rows, list) or not all(isinstance(row, list) and row for row in rows):
-            raise self._wrong(key, "a list of lists of ids")
-        if not all(isinstance(number, int) for row in rows for number in row):
-            raise self._wrong(key, "a list of lists of ids")
-        return tuple(tuple(row) for row in rows)
+    def token_sequences(self, key: str) -> tuple[tuple[int, ...], ...]:
+        """Return several sequences of token ids."""
+        sequences = self.values.get(key) or []
+        if not isinstance(sequences, list) or not all(isinstance(each, list) and each for each in sequences):
+            raise self._error(key, "a list of lists of token ids")
+        if not all(isinstance(token, int) for sequence in sequences for token in sequence):
+            raise self._error(key, "a list of lists of token ids")
+        return tuple(tuple(sequence) for sequence in sequences)
 
-    def until(self) -> Until:
+    def early_stopping(self) -> EarlyStopping:
         value = self.values.get("early_stopping")
         if value is not None and value not in (True, False, "never"):
-            raise self._wrong("early_stopping", 'true, false or "never"')
-        return Until(value or False)
+            raise self._error("early_stopping", 'true, false or "never"')
+        return EarlyStopping(value or False)
 
-    def prefixes(self) -> dict[str, str]:
+    def task_prefixes(self) -> dict[str, str]:
         tasks = self.values.get("task_specific_params") or {}
         if not isinstance(tasks, dict):
-            raise self._wrong("task_specific_params", "an object with one entry for each task")
-        found = {task: settings.get("prefix") for task, settings in tasks.items() if isinstance(settings, dict)}
-        return {task: prefix for task, prefix in found.items() if isinstance(prefix, str)}
+            raise self._error("task_specific_params", "an object with one entry for each task")
+        prefixes = {task: settings.get("prefix") for task, settings in tasks.items() if isinstance(settings, dict)}
+        return {task: prefix for task, prefix in prefixes.items() if isinstance(prefix, str)}
 
 
-def _forbidden(said: _Said, ends: tuple[int, ...]) -> tuple[tuple[int, ...], ...]:
-    """What is never written; an end that stands in the list is written nevertheless, as in transformers."""
-    words = [sequence for sequence in said.sequences("bad_words_ids") if sequence not in [(end,) for end in ends]]
-    return (*words, *((token,) for token in said.tokens("suppress_tokens")))
+def _suppress_sequences(source: _JsonFile, eos_token_ids: tuple[int, ...]) -> tuple[tuple[int, ...], ...]:
+    """Return the suppressed sequences; an EOS token among the `bad_words_ids` stays allowed, as in transformers."""
+    allowed = [(token,) for token in eos_token_ids]
+    bad_words = [sequence for sequence in source.token_sequences("bad_words_ids") if sequence not in allowed]
+    return (*bad_words, *((token,) for token in source.token_ids("suppress_tokens")))
 
 
-def _object(path: Path) -> dict[str, Any]:
+def _read_json_object(path: Path) -> dict[str, Any]:
     try:
         values = json.loads(path.read_text(encoding="utf-8"))
     except ValueError as error:
-        raise ValueError(f"{path}: this is no JSON ({error})") from None
+        raise ValueError(f"{path}: not valid JSON ({error})") from None
     if not isinstance(values, dict):
         raise ValueError(f"{path}: expected an object, found {type(values).__name__}")
     return values
 
 
-def _first(*values: int | None) -> int | None:
+def _coalesce(*values: int | None) -> int | None:
     return next((value for value in values if value is not None), None)
 
 
-def _one(tokens: Sequence[int]) -> int | None:
+def _first_or_none(tokens: Sequence[int]) -> int | None:
     return next(iter(tokens), None)

@@ -1,151 +1,182 @@
-"""What a model wrote, as text."""
+"""The results of translation and generation, as text."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
-from regard.generation.result import Hypothesis, Result
-from regard.tasks.attention_alignment import Pairs, words
+from regard.generation.result import DecodingResult, Hypothesis
+from regard.tasks.attention_alignment import Alignment, word_spans
 from regard.tokenization.tokenizer import Tokenizer
 
 
 @dataclass(frozen=True, kw_only=True)
-class Written:
-    """A text, and how it came about."""
+class GeneratedText:
+    """A generated text: the fields that translations and generations have in common."""
 
     text: str
     score: float
-    """The log-probability that it was ranked by: in a beam search, over its length to the power of the penalty."""
+    """The log-probability, in a beam search divided by length^length_penalty."""
     stopped: str
-    """Why it ends where it ends: end, length, text, repeat or stuck (the rules left nothing to write)."""
-    limit: int = 0
-    """How many tokens might have been written."""
+    """Why generation stopped: `end`, `length`, `text`, `repeat` or `no_token` (see `StopReason`)."""
+    max_new_tokens: int = 0
+    """Maximum number of new tokens."""
     truncated: int = 0
-    """How many tokens of the input were cut off because they did not fit the network."""
-    pieces: int = 1
-    """In how many pieces it was written, because the input was too long for the network in one."""
+    """Number of input tokens that were removed because the input was too long for the network."""
+    chunks: int = 1
+    """Number of chunks that the input was split into because it was too long for the network."""
     tokens: tuple[str, ...] = ()
+    """The new tokens, as the vocabulary spells them."""
     token_scores: tuple[float, ...] = ()
     """The log-probability of each token."""
-    alignment: Pairs | None = None
-    """On request: pairs of word numbers, source and target, from 0."""
-    alternatives: tuple[Written, ...] = ()
-    """The next best, where more than one was asked for."""
+    alternatives: tuple[GeneratedText, ...] = ()
+    """The other results, best first, if `n_best` is greater than 1."""
 
     def as_json(self) -> dict[str, Any]:
-        """All of it, for machines."""
-        said: dict[str, Any] = {
+        """Return all fields as JSON values."""
+        values: dict[str, Any] = {
             "text": self.text,
             "score": round(self.score, 6),
             "stopped": self.stopped,
-            "limit": self.limit,
+            "max_new_tokens": self.max_new_tokens,
             "truncated": self.truncated,
-            "pieces": self.pieces,
+            "chunks": self.chunks,
             "tokens": list(self.tokens),
             "token_scores": [round(score, 6) for score in self.token_scores],
         }
-        if self.alignment is not None:
-            said["alignment"] = [list(pair) for pair in self.alignment]
         if self.alternatives:
-            said["alternatives"] = [other.as_json() for other in self.alternatives]
-        return said
+            values["alternatives"] = [alternative.as_json() for alternative in self.alternatives]
+        return values
 
 
-EMPTY = Written(text="", score=0.0, stopped="end", pieces=0)
-"""What becomes of an empty text."""
+@dataclass(frozen=True, kw_only=True)
+class Translation(GeneratedText):
+    """The translation of one text."""
+
+    alignment: Alignment | None = None
+    """With `alignment=True`: pairs of word indices, source and target, from 0."""
+    alternatives: tuple[Translation, ...] = ()
+
+    def as_json(self) -> dict[str, Any]:
+        """Return all fields as JSON values."""
+        values = super().as_json()
+        alternatives = {"alternatives": values.pop("alternatives")} if self.alternatives else {}
+        if self.alignment is not None:
+            values["alignment"] = [list(pair) for pair in self.alignment]
+        return values | alternatives
 
 
-class Reader:
-    """Makes text of the tokens that a network writes. A network may have more tokens than its tokenizer; these are no
-    text, and are left out of it."""
+@dataclass(frozen=True, kw_only=True)
+class Generation(GeneratedText):
+    """The continuation of one prompt."""
+
+    alternatives: tuple[Generation, ...] = ()
+
+
+ResultT = TypeVar("ResultT", bound=GeneratedText)
+
+
+EMPTY_TRANSLATION = Translation(text="", score=0.0, stopped="end", chunks=0)
+"""The translation of an empty text."""
+
+
+class Detokenizer:
+    """Decodes generated tokens.
+
+    The output layer of a network may have more tokens than its tokenizer; such ids have no text and are skipped.
+    """
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         self.tokenizer = tokenizer
-        self.known = frozenset(tokenizer.vocabulary().values())
+        self.vocabulary_ids = frozenset(tokenizer.get_vocab().values())
 
-    def text(self, tokens: Iterable[int]) -> str:
-        """The text of tokens."""
-        return self.tokenizer.decode([token for token in tokens if token in self.known])
+    def decode(self, tokens: Iterable[int]) -> str:
+        """Return the text of the tokens."""
+        return self.tokenizer.decode([token for token in tokens if token in self.vocabulary_ids])
 
-    def behind(self, prompt: Sequence[int], tokens: Sequence[int]) -> str:
-        """The text of tokens as it stands behind a prompt: the space between two words is part of it."""
-        given, whole = self.text(prompt), self.text([*prompt, *tokens])
-        return whole[len(given) :] if whole.startswith(given) else self.text(tokens)
+    def decode_continuation(self, prompt: Sequence[int], tokens: Sequence[int]) -> str:
+        """Return the text that the tokens add to a prompt, with the space between the two if there is one."""
+        prompt_text, text = self.decode(prompt), self.decode([*prompt, *tokens])
+        return text[len(prompt_text) :] if text.startswith(prompt_text) else self.decode(tokens)
 
-    def name(self, token: int) -> str:
-        """A token as the vocabulary writes it."""
-        return self.tokenizer.token(token) if token in self.known else f"<{token}>"
+    def token_string(self, token: int) -> str:
+        """Return a token as the vocabulary spells it."""
+        return self.tokenizer.id_to_token(token) if token in self.vocabulary_ids else f"<{token}>"
 
-    def unsettled(self, token: int) -> bool:
-        """Whether the next token may change how this one reads: a byte of a character, the first half of a word in
-        CTRL's way of writing, or something that is no text and lets its neighbours meet."""
-        name = self.name(token)
-        return (name.startswith("<0x") and name.endswith(">")) or name.endswith("@@") or not self.text([token])
+    def is_incomplete(self, token: int) -> bool:
+        """Return whether the next token may change the text of this one.
 
-    def written(self, hypothesis: Hypothesis, result: Result, text: str) -> Written:
-        """A hypothesis with its text."""
-        return Written(
+        This holds for a byte of a multi-byte character, for the first part of a word in CTRL's vocabulary (`@@`), and
+        for a token without text, after which its neighbours may merge.
+        """
+        name = self.token_string(token)
+        return (name.startswith("<0x") and name.endswith(">")) or name.endswith("@@") or not self.decode([token])
+
+    def make_result(
+        self, result_type: type[ResultT], hypothesis: Hypothesis, result: DecodingResult, text: str
+    ) -> ResultT:
+        """Return the result for a hypothesis and its text."""
+        return result_type(
             text=text,
             score=hypothesis.score,
             stopped=hypothesis.stopped.value,
-            limit=result.limit,
+            max_new_tokens=result.max_new_tokens,
             truncated=result.truncated,
-            tokens=tuple(map(self.name, hypothesis.tokens)),
+            tokens=tuple(map(self.token_string, hypothesis.tokens)),
             token_scores=hypothesis.token_scores,
         )
 
 
-def joined(parts: Sequence[Written]) -> Written:
-    """The pieces of one text, put together again."""
-    if len(parts) == 1:
-        return parts[0]
-    others = min(len(part.alternatives) for part in parts)
-    return Written(
-        text=" ".join(part.text for part in parts),
-        score=sum(part.score for part in parts),
-        stopped=next((part.stopped for part in parts if part.stopped != "end"), "end"),
-        limit=max(part.limit for part in parts),
-        truncated=sum(part.truncated for part in parts),
-        pieces=len(parts),
-        tokens=tuple(token for part in parts for token in part.tokens),
-        token_scores=tuple(score for part in parts for score in part.token_scores),
-        alignment=_joined_alignment(parts),
-        alternatives=tuple(joined([part.alternatives[n] for part in parts]) for n in range(others)),
+def join_chunks(chunks: Sequence[Translation]) -> Translation:
+    """Join the translations of the chunks of one text."""
+    if len(chunks) == 1:
+        return chunks[0]
+    num_alternatives = min(len(chunk.alternatives) for chunk in chunks)
+    return Translation(
+        text=" ".join(chunk.text for chunk in chunks),
+        score=sum(chunk.score for chunk in chunks),
+        stopped=next((chunk.stopped for chunk in chunks if chunk.stopped != "end"), "end"),
+        max_new_tokens=max(chunk.max_new_tokens for chunk in chunks),
+        truncated=sum(chunk.truncated for chunk in chunks),
+        chunks=len(chunks),
+        tokens=tuple(token for chunk in chunks for token in chunk.tokens),
+        token_scores=tuple(score for chunk in chunks for score in chunk.token_scores),
+        alignment=_join_alignments(chunks),
+        alternatives=tuple(join_chunks([chunk.alternatives[n] for chunk in chunks]) for n in range(num_alternatives)),
     )
 
 
-def _joined_alignment(parts: Sequence[Written]) -> Pairs | None:
-    """Source words are numbered through the whole text already, target words piece by piece."""
+def _join_alignments(chunks: Sequence[Translation]) -> Alignment | None:
+    """Join the alignments; source words already have their index in the whole text, target words that in the chunk."""
     pairs: list[tuple[int, int]] = []
-    before = 0
-    for part in parts:
-        if part.alignment is None:
+    offset = 0
+    for chunk in chunks:
+        if chunk.alignment is None:
             return None
-        pairs += [(source, before + target) for source, target in part.alignment]
-        before += len(words(part.text))
+        pairs += [(source, offset + target) for source, target in chunk.alignment]
+        offset += len(word_spans(chunk.text))
     return tuple(pairs)
 
 
-class Unfolding:
-    """The text of a stream of tokens: what is new of it, as soon as it can no longer change."""
+class IncrementalDetokenizer:
+    """Decodes a stream of tokens and returns new text as soon as it can no longer change."""
 
-    def __init__(self, text: Callable[[Sequence[int]], str], unsettled: Callable[[int], bool]) -> None:
-        self.text, self.unsettled = text, unsettled
+    def __init__(self, decode: Callable[[Sequence[int]], str], is_incomplete: Callable[[int], bool]) -> None:
+        self.decode, self.is_incomplete = decode, is_incomplete
         self.tokens: list[int] = []
-        self.shown = ""
+        self.emitted = ""
 
     def add(self, tokens: Iterable[int]) -> str:
-        """Some more tokens; the text they add. Half a character waits for its other half."""
+        """Add tokens; return the new text. Incomplete UTF-8 sequences are held back."""
         self.tokens.extend(tokens)
-        settled = len(self.tokens)
-        while settled and self.unsettled(self.tokens[settled - 1]):
-            settled -= 1
-        return self.rest(self.text(self.tokens[:settled]).rstrip("\ufffd"))
+        stable = len(self.tokens)
+        while stable and self.is_incomplete(self.tokens[stable - 1]):
+            stable -= 1
+        return self.flush(self.decode(self.tokens[:stable]).rstrip("\ufffd"))
 
-    def rest(self, text: str) -> str:
-        """What is left of the whole text."""
-        new = text[len(self.shown) :] if text.startswith(self.shown) else ""
-        self.shown += new
+    def flush(self, text: str) -> str:
+        """Return the part of `text` that was not returned yet."""
+        new = text[len(self.emitted) :] if text.startswith(self.emitted) else ""
+        self.emitted += new
         return new

@@ -1,7 +1,7 @@
-"""From which language to which, in the way each kind of model wants to be told.
+"""The translation direction, in the form that each kind of model requires.
 
-mBART has a token for each language, Marian's multilingual models begin the source with `>>de<<`, and T5 is asked in
-words, with the prefixes that its folder lists.
+mBART has a token for each language, multilingual Marian models put `>>de<<` before the source, and T5 takes a task
+prefix in words, from the list in its folder.
 """
 
 from __future__ import annotations
@@ -10,89 +10,108 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from regard.tasks.generation_config import Habits
+from regard.tasks.generation_config import GenerationConfig
 from regard.tokenization.tokenizer import Tokenizer
 
-ASKED = re.compile(r"translation_(\w+)_to_(\w+)")
+TRANSLATION_TASK = re.compile(r"translation_(\w+)_to_(\w+)")
+"""The names of T5's translation tasks: `translation_en_to_de`."""
 
 
 @dataclass(frozen=True)
-class Way:
-    """How a source is written and a target begun."""
+class TranslationDirection:
+    """How to encode the source and how to start the target."""
 
-    prefix: str
-    """What stands before the text."""
-    language: str | None
-    """The language that the tokenizer is told."""
-    habits: Habits
-    """With the target's language, where that is a token."""
+    source_prefix: str
+    """Text before every source."""
+    tokenizer_language: str | None
+    """Language code that is passed to the tokenizer."""
+    generation_config: GenerationConfig
+    """The generation config, with the token of the target language if the model has one."""
 
 
-def way(tokenizer: Tokenizer, habits: Habits, source: str | None, target: str | None, prefix: str | None) -> Way:
-    """How to go from one language to the other, or from a text to what a prefix asks for."""
+def translation_direction(
+    tokenizer: Tokenizer,
+    generation_config: GenerationConfig,
+    source_language: str | None,
+    target_language: str | None,
+    prefix: str | None,
+) -> TranslationDirection:
+    """Return the direction for the given languages or prefix; raise a ValueError that lists the available ones."""
     if prefix is not None:
-        return _by_prefix(tokenizer, habits, source, target, prefix)
+        return _by_prefix(tokenizer, generation_config, source_language, target_language, prefix)
     if tokenizer.languages:
-        return _by_code(tokenizer, habits, source, target)
-    if habits.prefixes:
-        return _by_words(habits, source, target)
-    if source is not None or target is not None:
-        raise ValueError("this model knows one source and one target language: leave --from and --to out")
-    return Way("", None, habits)
+        return _by_language_code(tokenizer, generation_config, source_language, target_language)
+    if generation_config.prefixes:
+        return _by_task_prefix(generation_config, source_language, target_language)
+    if source_language is not None or target_language is not None:
+        raise ValueError("this model has one source and one target language: leave out --from and --to")
+    return TranslationDirection("", None, generation_config)
 
 
-def _by_prefix(tokenizer: Tokenizer, habits: Habits, source: str | None, target: str | None, prefix: str) -> Way:
-    """A prefix in full, or the name of a task that the model's folder lists with its prefix."""
+def _by_prefix(
+    tokenizer: Tokenizer, generation_config: GenerationConfig, source: str | None, target: str | None, prefix: str
+) -> TranslationDirection:
+    """Use a literal prefix, or that of a task that the model's folder lists by name."""
     if tokenizer.languages:
         raise ValueError(
-            "this model is told the language by its code, not by a prefix: leave --prefix out. "
-            f"It knows {_listed(tokenizer.languages)}"
+            "this model takes language codes, not a prefix: use --from/--to instead of --prefix. "
+            f"Available: {_format_codes(tokenizer.languages)}"
         )
     if source is not None or target is not None:
-        raise ValueError("--prefix and the languages (--from, --to) say the same in two ways: leave one out")
-    return Way(habits.prefixes.get(prefix, prefix), None, habits)
+        raise ValueError("--prefix cannot be combined with --from/--to: leave one out")
+    return TranslationDirection(generation_config.prefixes.get(prefix, prefix), None, generation_config)
 
 
-def _by_words(habits: Habits, source: str | None, target: str | None) -> Way:
-    pairs = {match.groups(): habits.prefixes[name] for name in habits.prefixes if (match := ASKED.fullmatch(name))}
+def _by_task_prefix(
+    generation_config: GenerationConfig, source: str | None, target: str | None
+) -> TranslationDirection:
+    prefixes = generation_config.prefixes
+    pairs = {match.groups(): prefixes[name] for name in prefixes if (match := TRANSLATION_TASK.fullmatch(name))}
     if (source, target) in pairs:
-        return Way(pairs[source, target], None, habits)
-    known = [f"--from {one} --to {other}" for one, other in pairs]
-    known += [f"--prefix {name}" for name in habits.prefixes if not ASKED.fullmatch(name)]
+        return TranslationDirection(pairs[source, target], None, generation_config)
+    available = [f"--from {from_language} --to {to_language}" for from_language, to_language in pairs]
+    available += [f"--prefix {name}" for name in prefixes if not TRANSLATION_TASK.fullmatch(name)]
     if source is None and target is None:
         raise ValueError(
-            f"this model has to be told what to do. It knows {'; '.join(known)}. "
-            'Any other prefix can be given in full (--prefix "", if it was trained without)'
+            f"this model requires a task prefix. Available: {'; '.join(available)}. "
+            'Any other prefix can be given literally (--prefix "" for none)'
         )
-    raise ValueError(f"this model does not know --from {source} --to {target}. It knows {'; '.join(known)}")
+    raise ValueError(f"--from {source} --to {target} is not available. Available: {'; '.join(available)}")
 
 
-def _by_code(tokenizer: Tokenizer, habits: Habits, source: str | None, target: str | None) -> Way:
-    known = f"this model knows {_listed(tokenizer.languages)}"
+def _by_language_code(
+    tokenizer: Tokenizer, generation_config: GenerationConfig, source: str | None, target: str | None
+) -> TranslationDirection:
+    available = f"available languages: {_format_codes(tokenizer.languages)}"
     if target is None:
-        raise ValueError(f"say with --to to which language; {known}")
-    to = _code(tokenizer, target)
+        raise ValueError(f"--to is required; {available}")
+    target_code = _language_code(tokenizer, target)
     if tokenizer.family == "marian":
         if source is not None:
-            raise ValueError("this model is told only which language to translate to: leave --from out")
-        return Way("", to, habits)
+            raise ValueError("this model takes only a target language: leave out --from")
+        return TranslationDirection("", target_code, generation_config)
     if source is None:
-        raise ValueError(f"say with --from from which language; {known}")
-    # mBART's targets start with the language itself, those of mBART-50 with an end token and then the language.
-    number, fifty = tokenizer.languages[to], tokenizer.family == "mbart50"
-    begun = replace(habits, begin=number) if fifty else replace(habits, start=number, begin=None)
-    return Way("", _code(tokenizer, source), begun)
+        raise ValueError(f"--from is required; {available}")
+    # mBART's decoder start token is the language code; that of mBART-50 is EOS, and the language code is forced after
+    # it.
+    token_id = tokenizer.languages[target_code]
+    generation_config = (
+        replace(generation_config, forced_bos_token_id=token_id)
+        if tokenizer.family == "mbart50"
+        else replace(generation_config, decoder_start_token_id=token_id, forced_bos_token_id=None)
+    )
+    return TranslationDirection("", _language_code(tokenizer, source), generation_config)
 
 
-def _code(tokenizer: Tokenizer, name: str) -> str:
-    """The code itself, or the only one that begins so: `de` for `de_DE`."""
+def _language_code(tokenizer: Tokenizer, name: str) -> str:
+    """Return the code itself, or the only code with this language: `de` for `de_DE`."""
     if name in tokenizer.languages:
         return name
-    alike = [code for code in tokenizer.languages if code.split("_")[0] == name]
-    if len(alike) == 1:
-        return alike[0]
-    raise ValueError(f"language {name!r} is not known; this model knows {_listed(tokenizer.languages)}")
+    matches = [code for code in tokenizer.languages if code.split("_")[0] == name]
+    if len(matches) == 1:
+        return matches[0]
+    raise ValueError(f"unknown language {name!r}; available languages: {_format_codes(tokenizer.languages)}")
 
 
-def _listed(codes: Mapping[str, int]) -> str:
+def _format_codes(codes: Mapping[str, int]) -> str:
     return ", ".join(sorted(codes))

@@ -1,12 +1,11 @@
-"""Which tokens go with which, learnt from parallel text: what a shortlist is made of.
+"""Word alignment: which target tokens translate a source token, learned from parallel text for a shortlist.
 
-IBM's first model (Brown et al. 1993) knows only how often a token of the target comes from one of the source. At first
-every token of a line may come from every token of the other side alike; each round shares them out by what the round
-before has found:
+IBM Model 1 (Brown et al. 1993) has translation probabilities p(t|s) only. They start uniform; each EM iteration
+computes expected counts from the probabilities of the iteration before (E step) and normalizes them (M step):
 
-    share(t ← s) = p(t|s) / Σ p(t|s') over the line         p(t|s) = shares of t from s / shares of all from s
+    count(t ← s) = p(t|s) / Σ p(t|s') over the line         p(t|s) = count of t from s / count of all tokens from s
 
-Every line has one more source, nothing, for tokens that come from no other.
+Every line has one more source token, NULL, for target tokens without a counterpart.
 """
 
 from __future__ import annotations
@@ -24,140 +23,150 @@ from regard.data.example import Pair
 from regard.engine.shortlist import Shortlist
 from regard.tokenization.tokenizer import Tokenizer
 
-Whole = NDArray[np.int64]
-Real = NDArray[np.float64]
+IntArray = NDArray[np.int64]
+FloatArray = NDArray[np.float64]
 
-LINES = 2000
-"""How many lines are looked at together."""
-PENDING = 20_000_000
-"""So many counts are gathered before they are added up."""
+LINES_PER_BATCH = 2000
+"""Number of lines in a batch."""
+MAX_PENDING_COUNTS = 20_000_000
+"""Maximum number of counts that are collected before they are merged."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Lexicon:
-    """How to learn a shortlist."""
+class ShortlistOptions:
+    """Options of `learn_shortlist`."""
 
-    best: int = 50
-    """How many tokens of the target go with each of the source, at most."""
-    frequent: int = 100
-    """How many of the most frequent tokens are in every list."""
-    rounds: int = 4
-    lines: int = 1_000_000
-    """Lines that are learnt from at most: of more, every second, every third, … is taken."""
+    top_k: int = 50
+    """Maximum number of target tokens for each source token."""
+    num_frequent: int = 100
+    """Number of the most frequent target tokens, which are in every shortlist."""
+    iterations: int = 4
+    """Number of EM iterations."""
+    max_lines: int = 1_000_000
+    """Maximum number of lines; of a larger corpus, only every second, every third, … batch of lines is used."""
 
 
-USUAL = Lexicon()
+DEFAULT_OPTIONS = ShortlistOptions()
 
 
 @dataclass(frozen=True)
-class Lines:
-    """Some aligned lines, the tokens of each side in a row."""
+class ParallelBatch:
+    """A batch of aligned lines; the tokens of each side are concatenated."""
 
-    source: Whole
-    source_lengths: Whole
-    target: Whole
-    target_lengths: Whole
+    source: IntArray
+    source_lengths: IntArray
+    target: IntArray
+    target_lengths: IntArray
 
-    def pairs(self, nothing: int) -> tuple[Whole, Whole, Whole]:
-        """Each token of the target with every token of its source, the one that stands for nothing last: sources,
-        targets, and where the pairs of each token of the target begin."""
+    def token_pairs(self, null_token: int) -> tuple[IntArray, IntArray, IntArray]:
+        """Pair each target token with every source token of its line, and with NULL as the last.
+
+        Return the source tokens, the target tokens, and the index of the first pair of each target token.
+        """
         ends = np.cumsum(self.source_lengths)
-        sources = np.insert(self.source, ends, nothing)
+        sources = np.insert(self.source, ends, null_token)
         line = np.repeat(np.arange(len(ends)), self.target_lengths)
-        many = (self.source_lengths + 1)[line]
-        begins = np.cumsum(many) - many
+        num_pairs = (self.source_lengths + 1)[line]
+        starts = np.cumsum(num_pairs) - num_pairs
         first = (ends - self.source_lengths + np.arange(len(ends)))[line]
-        at = np.arange(int(many.sum())) + np.repeat(first - begins, many)
-        return sources[at], np.repeat(self.target, many), begins
+        indices = np.arange(int(num_pairs.sum())) + np.repeat(first - starts, num_pairs)
+        return sources[indices], np.repeat(self.target, num_pairs), starts
 
 
-def learn(pairs: Iterable[Pair], tokenizer: Tokenizer, sizes: tuple[int, int], how: Lexicon = USUAL) -> Shortlist:
-    """The shortlist of the tokens of these pairs of lines. `sizes`: how many tokens each side of the network knows."""
-    corpus = _thinned(list(_read(pairs, tokenizer)), how.lines)
-    if not any(len(lines.target) for lines in corpus):
-        raise ValueError("there are no lines to learn a shortlist from: all are empty")
+def learn_shortlist(
+    pairs: Iterable[Pair], tokenizer: Tokenizer, sizes: tuple[int, int], options: ShortlistOptions = DEFAULT_OPTIONS
+) -> Shortlist:
+    """Learn a shortlist from pairs of lines. `sizes`: the vocabulary sizes of source and target."""
+    corpus = _subsample(list(_encode_pairs(pairs, tokenizer)), options.max_lines)
+    if not any(len(batch.target) for batch in corpus):
+        raise ValueError("cannot learn a shortlist: all lines are empty")
     source, target = sizes
-    keys, shares = probabilities(corpus, sizes, how.rounds)
-    keys, shares = keys[keys < source * target], shares[keys < source * target]  # nothing is in no list
-    order = np.lexsort((-shares, keys // target))
-    of = keys[order] // target
-    starts = np.searchsorted(of, np.arange(source + 1))
-    among = np.arange(len(of)) - starts[of] < how.best
-    counts = sum(np.bincount(lines.target, minlength=target) for lines in corpus)
-    frequent = np.argsort(-np.asarray(counts), kind="stable")[: how.frequent]
+    keys, probabilities = translation_probabilities(corpus, sizes, options.iterations)
+    not_null = keys < source * target
+    keys, probabilities = keys[not_null], probabilities[not_null]
+    order = np.lexsort((-probabilities, keys // target))
+    sources = keys[order] // target
+    starts = np.searchsorted(sources, np.arange(source + 1))
+    in_top_k = np.arange(len(sources)) - starts[sources] < options.top_k
+    counts = sum(np.bincount(batch.target, minlength=target) for batch in corpus)
+    frequent = np.argsort(-np.asarray(counts), kind="stable")[: options.num_frequent]
     return Shortlist(
-        starts=_tensor(np.searchsorted(of[among], np.arange(source + 1))),
-        targets=_tensor(keys[order][among] % target),
+        starts=_tensor(np.searchsorted(sources[in_top_k], np.arange(source + 1))),
+        targets=_tensor(keys[order][in_top_k] % target),
         frequent=_tensor(frequent[np.asarray(counts)[frequent] > 0]),
         vocabulary=target,
     )
 
 
-def probabilities(corpus: Sequence[Lines], sizes: tuple[int, int], rounds: int) -> tuple[Whole, Real]:
-    """p(t|s) of all pairs that occur, by the pair's key: s · target vocabulary + t. The source's last is nothing."""
+def translation_probabilities(
+    corpus: Sequence[ParallelBatch], sizes: tuple[int, int], iterations: int
+) -> tuple[IntArray, FloatArray]:
+    """Return the keys, s · target vocabulary + t, and p(t|s) of all pairs that occur; NULL is s = source vocabulary."""
     source, target = sizes
-    keys: Whole = np.zeros(0, np.int64)
-    found: Real = np.zeros(0)
-    for round_ in range(max(rounds, 1)):
-        shares = [] if round_ == 0 else [(keys, np.zeros(len(keys)))]
-        for lines in corpus:
-            sources, targets, begins = lines.pairs(source)
-            if not len(begins):
+    keys: IntArray = np.zeros(0, np.int64)
+    probabilities: FloatArray = np.zeros(0)
+    for iteration in range(max(iterations, 1)):
+        pending = [] if iteration == 0 else [(keys, np.zeros(len(keys)))]
+        for batch in corpus:
+            sources, targets, starts = batch.token_pairs(source)
+            if not len(starts):
                 continue
-            here, each = np.unique(sources * target + targets, return_inverse=True)
-            likely = (np.ones(len(here)) if round_ == 0 else found[np.searchsorted(keys, here)])[each]
-            many = np.diff(begins, append=len(likely))
-            share = likely / np.repeat(np.add.reduceat(likely, begins), many)
-            _count(shares, here, _sums(each, share))
-        keys, found = _added(shares)
-        found = found / _sums(keys // target, found)[keys // target]
-    return keys, found
+            batch_keys, inverse = np.unique(sources * target + targets, return_inverse=True)
+            by_key = np.ones(len(batch_keys)) if iteration == 0 else probabilities[np.searchsorted(keys, batch_keys)]
+            by_pair = by_key[inverse]
+            num_pairs = np.diff(starts, append=len(by_pair))
+            counts = by_pair / np.repeat(np.add.reduceat(by_pair, starts), num_pairs)
+            _accumulate(pending, batch_keys, _sum_by_key(inverse, counts))
+        keys, counts = _merge_counts(pending)
+        probabilities = counts / _sum_by_key(keys // target, counts)[keys // target]
+    return keys, probabilities
 
 
-def _count(shares: list[tuple[Whole, Real]], keys: Whole, more: Real) -> None:
-    """Note shares; where all keys are known already, they are added in place."""
-    known, total = shares[0] if shares else (keys, more)
-    at = np.searchsorted(known, keys)
-    if shares and len(known) and at[-1] < len(known) and bool((known[at] == keys).all()):
-        total[at] += more
+def _accumulate(pending: list[tuple[IntArray, FloatArray]], keys: IntArray, counts: FloatArray) -> None:
+    """Add expected counts: in place if the first entry has all the keys, else as a new entry."""
+    first_keys, totals = pending[0] if pending else (keys, counts)
+    indices = np.searchsorted(first_keys, keys)
+    if pending and len(first_keys) and indices[-1] < len(first_keys) and bool((first_keys[indices] == keys).all()):
+        totals[indices] += counts
         return
-    shares.append((keys, more))
-    if sum(len(some) for some, _ in shares) > PENDING:
-        shares[:] = [_added(shares)]
+    pending.append((keys, counts))
+    if sum(len(entry_keys) for entry_keys, _ in pending) > MAX_PENDING_COUNTS:
+        pending[:] = [_merge_counts(pending)]
 
 
-def _added(shares: Sequence[tuple[Whole, Real]]) -> tuple[Whole, Real]:
-    keys, each = np.unique(np.concatenate([keys for keys, _ in shares]), return_inverse=True)
-    return keys, _sums(each, np.concatenate([more for _, more in shares]))
+def _merge_counts(pending: Sequence[tuple[IntArray, FloatArray]]) -> tuple[IntArray, FloatArray]:
+    keys, inverse = np.unique(np.concatenate([keys for keys, _ in pending]), return_inverse=True)
+    return keys, _sum_by_key(inverse, np.concatenate([counts for _, counts in pending]))
 
 
-def _sums(of: Whole, values: Real) -> Real:
-    """The values of each number, added up."""
-    return np.bincount(of, values).astype(np.float64, copy=False)
+def _sum_by_key(keys: IntArray, values: FloatArray) -> FloatArray:
+    """Return the sum of the values of each key."""
+    return np.bincount(keys, values).astype(np.float64, copy=False)
 
 
-def usual_length(pairs: Iterable[Pair], tokenizer: Tokenizer, shortlist: Shortlist) -> float:
-    """How many tokens the list of a text has, on average."""
-    rows = tokenizer.ids_of([pair.source for pair in pairs], special_tokens=False)
-    return sum(len(shortlist.of(row)) for row in rows) / max(len(rows), 1)
+def mean_shortlist_length(pairs: Iterable[Pair], tokenizer: Tokenizer, shortlist: Shortlist) -> float:
+    """Return the mean number of tokens in the shortlist of a text."""
+    sources = tokenizer.encode_batch_ids([pair.source for pair in pairs], add_special_tokens=False)
+    return sum(len(shortlist.lookup(ids)) for ids in sources) / max(len(sources), 1)
 
 
-def _read(pairs: Iterable[Pair], tokenizer: Tokenizer) -> Iterator[Lines]:
+def _encode_pairs(pairs: Iterable[Pair], tokenizer: Tokenizer) -> Iterator[ParallelBatch]:
     remaining = iter(pairs)
-    while some := list(islice(remaining, LINES)):
-        source = tokenizer.ids_of([pair.source for pair in some], special_tokens=False)
-        target = tokenizer.target.ids_of([pair.target for pair in some], special_tokens=False)
-        yield Lines(*_side(source), *_side(target))
+    while batch := list(islice(remaining, LINES_PER_BATCH)):
+        source = tokenizer.encode_batch_ids([pair.source for pair in batch], add_special_tokens=False)
+        target = tokenizer.target.encode_batch_ids([pair.target for pair in batch], add_special_tokens=False)
+        yield ParallelBatch(*_flatten(source), *_flatten(target))
 
 
-def _side(rows: Sequence[Sequence[int]]) -> tuple[Whole, Whole]:
-    lengths = np.array([len(row) for row in rows], np.int64)
-    return np.fromiter((token for row in rows for token in row), np.int64, int(lengths.sum())), lengths
+def _flatten(lines: Sequence[Sequence[int]]) -> tuple[IntArray, IntArray]:
+    """Return the concatenated tokens of all lines, and the lengths of the lines."""
+    lengths = np.array([len(line) for line in lines], np.int64)
+    return np.fromiter((token for line in lines for token in line), np.int64, int(lengths.sum())), lengths
 
 
-def _thinned(corpus: Sequence[Lines], most: int) -> list[Lines]:
-    """Every so many-th part of the lines, if there are more than enough."""
-    step = -(-sum(len(lines.target_lengths) for lines in corpus) // most)
+def _subsample(corpus: Sequence[ParallelBatch], max_lines: int) -> list[ParallelBatch]:
+    """Return every n-th batch, with the smallest n that keeps about `max_lines` lines."""
+    step = -(-sum(len(batch.target_lengths) for batch in corpus) // max_lines)
     return list(corpus[:: max(step, 1)])
 
 

@@ -1,4 +1,4 @@
-"""A text is continued in the same way alone and in any company; with a cache and without."""
+"""The output for an input is independent of the other inputs in the batch, and the same with and without a cache."""
 
 import os
 import subprocess
@@ -6,22 +6,22 @@ import sys
 from pathlib import Path
 
 import pytest
-from promises.mixes import SETTINGS, alone, given, same
+from promises.mixes import OPTIONS, assert_same, make_inputs, single_result
 from unit.generation.networks import KINDS, network
 
-from regard.generation import AtOnce, decoder_state, generate, stream
-from regard.generation.result import Result
+from regard.generation import BatchSize, decoder_state, generate, stream
+from regard.generation.result import DecodingResult
 
 TESTS = Path(__file__).parent.parent
 
 
-@pytest.mark.parametrize("native", ["1", "0"], ids=["compiled", "by torch"])
-@pytest.mark.parametrize("precision", ["fp64", "fp32", "int8"])
+@pytest.mark.parametrize("native", ["1", "0"], ids=["native", "torch"])
+@pytest.mark.parametrize("precision", ["fp64", "float32", "int8"])
 @pytest.mark.parametrize("mixes", [200, pytest.param(1000, marks=pytest.mark.slow)])
-def test_any_company_changes_nothing(mixes, precision, native):
-    """Mixes of texts, their order, settings, and how many of them are written at once."""
+def test_results_are_independent_of_the_batch(mixes, precision, native):
+    """Random mixes of inputs, orders, options and batch sizes."""
     if precision == "fp64" and native == "0":
-        pytest.skip("nothing is compiled for float64")
+        pytest.skip("float64 has no native kernels")
     paths = os.pathsep.join([str(TESTS), str(TESTS.parent)])
     run = subprocess.run(
         [sys.executable, str(TESTS / "promises" / "mixes.py"), str(mixes), precision],
@@ -31,36 +31,36 @@ def test_any_company_changes_nothing(mixes, precision, native):
         check=False,
     )
     assert run.returncode == 0, run.stderr[-2000:]
-    assert run.stdout == f"{mixes} mixes, each text as alone\n"
+    assert run.stdout == f"{mixes} mixes: all results as in a batch of one\n"
 
 
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind not in ("memory", "two streams")])
-@pytest.mark.parametrize("setting", [1, 3, 4, 6, 7])
-def test_with_a_cache_is_without(kind, setting, monkeypatch):
+@pytest.mark.parametrize("option", [1, 3, 4, 6, 7])
+def test_the_cache_changes_nothing(kind, option, monkeypatch):
     """Transformer-XL's memory is part of its definition, and XLNet has no cache: see test_generation.py of parity."""
-    texts = [given(kind, number) for number in range(4)]
-    cached = list(generate(network(kind), texts, SETTINGS[setting], at_once=AtOnce(rows=8)))
-    monkeypatch.setattr(decoder_state, "begin", decoder_state.Rereading)
-    again = list(generate(network(kind), texts, SETTINGS[setting], at_once=AtOnce(rows=8)))
-    for one, other in zip(cached, again, strict=True):
-        same(one, other)
+    inputs = [make_inputs(kind, number) for number in range(4)]
+    cached = list(generate(network(kind), inputs, OPTIONS[option], batch_size=BatchSize(sequences=8)))
+    monkeypatch.setattr(decoder_state, "init_decoder_state", decoder_state.UncachedState)
+    uncached = list(generate(network(kind), inputs, OPTIONS[option], batch_size=BatchSize(sequences=8)))
+    for result, expected in zip(cached, uncached, strict=True):
+        assert_same(result, expected)
 
 
 @pytest.mark.parametrize("kind", ["rotary", "translating"])
-@pytest.mark.parametrize("setting", [0, 4, 5, 6, 7])
-def test_a_stream_takes_nothing_back(kind, setting):
-    texts = [given(kind, number) for number in range(4)]
-    told, results = {}, {}
-    for event in stream(network(kind), texts, SETTINGS[setting], at_once=AtOnce(rows=12), window=3):
-        if isinstance(event, Result):
-            results[event.number] = event
+@pytest.mark.parametrize("option", [0, 4, 5, 6, 7])
+def test_streamed_tokens_never_change(kind, option):
+    inputs = [make_inputs(kind, number) for number in range(4)]
+    streamed, results = {}, {}
+    for event in stream(network(kind), inputs, OPTIONS[option], batch_size=BatchSize(sequences=12), buffer_size=3):
+        if isinstance(event, DecodingResult):
+            results[event.index] = event
         else:
-            assert event.number not in results
-            told.setdefault((event.number, event.sample), []).extend(event.tokens)
-    assert sorted(results) == list(range(len(texts)))
-    for number, result in results.items():
-        same(result, alone(kind, number, setting))
-        samples = SETTINGS[setting].search.count
-        for sample in range(samples):
-            wanted = result.hypotheses[sample] if samples > 1 else result.best
-            assert tuple(told[number, sample]) == wanted.tokens
+            assert event.index not in results
+            streamed.setdefault((event.index, event.sample_index), []).extend(event.tokens)
+    assert sorted(results) == list(range(len(inputs)))
+    for index, result in results.items():
+        assert_same(result, single_result(kind, index, option))
+        num_samples = OPTIONS[option].search.num_samples
+        for sample_index in range(num_samples):
+            expected = result.hypotheses[sample_index] if num_samples > 1 else result.best
+            assert tuple(streamed[index, sample_index]) == expected.tokens

@@ -1,4 +1,4 @@
-"""Long files are written with steady memory, and in order, however long one of their texts may take."""
+"""Files of any length need a constant amount of memory, and results come in order, however long one input takes."""
 
 import gc
 import itertools
@@ -9,37 +9,50 @@ import pytest
 from unit.generation.networks import network, translates
 from unit.tasks import models
 
-from regard.generation import Beam, Given, Greedy, Sample, Settings, Stopped, generate
-from regard.generation.result import Hypothesis, Result
-from regard.generation.running_batch import Writing
+from regard.generation import BeamSearch, DecodingOptions, GreedySearch, Inputs, RandomSampling, StopReason, generate
+from regard.generation.result import DecodingResult, Hypothesis
+from regard.generation.running_batch import Request
 from regard.tasks import generate as tasks_generate
 from regard.tasks import translate as tasks_translate
-from regard.tasks.results import Written
+from regard.tasks.results import Generation, Translation
 
-WINDOW = 8
-KINDS = {Given, Writing, Result, Hypothesis, Written, tasks_generate.Prompt, tasks_translate.Piece}
+BUFFER_SIZE = 8
+COUNTED = {
+    Inputs,
+    Request,
+    DecodingResult,
+    Hypothesis,
+    Generation,
+    Translation,
+    tasks_generate.EncodedPrompt,
+    tasks_translate.SourceChunk,
+}
 SLOW = 3
-"""The texts that begin with this token take far longer than all others."""
+"""Inputs whose first token is this one take far longer than all others."""
 
 
-def alive():
-    """How many inputs and results there are in memory."""
+def count_objects():
+    """The number of inputs and results in memory, by class."""
     gc.collect()
-    of_all = Counter(map(type, gc.get_objects()))
-    return Counter({kind: of_all[kind] for kind in KINDS})
+    counts = Counter(map(type, gc.get_objects()))
+    return Counter({kind: counts[kind] for kind in COUNTED})
 
 
-def quick_but_for_some(row):
-    return Stopped.TEXT if row.tokens[0] != SLOW else None
+def stop_unless_slow(sequence):
+    return StopReason.TEXT if sequence.tokens[0] != SLOW else None
 
 
 @pytest.mark.parametrize(
     ("kind", "search"),
-    [("rotary", Greedy()), ("translating", Beam(size=3, best=3)), ("rotary", Sample(seed=1, count=2))],
+    [
+        ("rotary", GreedySearch()),
+        ("translating", BeamSearch(beam=3, n_best=3)),
+        ("rotary", RandomSampling(seed=1, num_samples=2)),
+    ],
     ids=["greedy", "beam", "sample"],
 )
-def test_no_more_than_two_windows_are_held(kind, search):
-    """Of inputs that never end, every thirteenth of which holds up the others."""
+def test_at_most_two_buffers_are_in_memory(kind, search):
+    """With an endless iterator of inputs; every thirteenth is slow and delays the others."""
     read = 0
 
     def endless():
@@ -47,50 +60,50 @@ def test_no_more_than_two_windows_are_held(kind, search):
         for number in itertools.count():
             read += 1
             first = SLOW if number % 13 == 0 else 4 + number % 3
-            yield Given([first, number % 19], [number % 19, 2] if translates(kind) else None)
+            yield Inputs([first, number % 19], [number % 19, 2] if translates(kind) else None)
 
-    before = alive()
-    settings = Settings(search=search, stop=[quick_but_for_some], limit=9)
-    results = generate(network(kind), endless(), settings, window=WINDOW)
-    lengths, most = [], Counter()
+    before = count_objects()
+    options = DecodingOptions(search=search, stopping_criteria=[stop_unless_slow], max_new_tokens=9)
+    results = generate(network(kind), endless(), options, buffer_size=BUFFER_SIZE)
+    lengths, peak = [], Counter()
     for number, result in enumerate(itertools.islice(results, 90)):
-        assert result.number == number
-        assert read - number <= 2 * WINDOW
+        assert result.index == number
+        assert read - number <= 2 * BUFFER_SIZE
         lengths.append(len(result.tokens))
-        if number in (12, 30, 64):  # behind a slow one, between two, before one
-            most |= alive() - before
+        if number in (12, 30, 64):  # after a slow input, between two, before one
+            peak |= count_objects() - before
     assert [length > 1 for length in lengths] == [number % 13 == 0 for number in range(90)]
-    each = len(result.hypotheses)
-    assert most[Given] <= 2 * WINDOW
-    assert most[Writing] <= 2 * WINDOW * search.count
-    assert most[Result] <= 2 * WINDOW
-    assert most[Hypothesis] <= 2 * WINDOW * each
+    num_hypotheses = len(result.hypotheses)
+    assert peak[Inputs] <= 2 * BUFFER_SIZE
+    assert peak[Request] <= 2 * BUFFER_SIZE * search.num_samples
+    assert peak[DecodingResult] <= 2 * BUFFER_SIZE
+    assert peak[Hypothesis] <= 2 * BUFFER_SIZE * num_hypotheses
 
 
 LINES = ["", *(" ".join(["dog", "horse", "tree"][: 1 + n % 3] * (1 + n % 5)) + f" {n}" for n in range(8))]
 
 
 @pytest.mark.parametrize("task", ["translate", "generate"])
-def test_a_long_file_is_written_as_a_short_one(task, tmp_path):
-    """Each line as it is alone, in order; what is in memory does not grow with what was read."""
+def test_memory_does_not_grow_with_the_length_of_a_file(task, tmp_path):
+    """Each result is the same as for its line alone, in order."""
     if task == "translate":
-        ready = models.opened(models.translating(tmp_path)).translator(tasks_translate.Wish(limit=3))
-        write = ready.translate
+        model = models.opened(models.translating(tmp_path))
+        run = model.translator(tasks_translate.TranslateOptions(max_new_tokens=3)).translate
     else:
-        ready = models.opened(models.continuing(tmp_path)).generator(tasks_generate.Wish(limit=3))
-        write = ready.generate
-    known = [next(write([line])) for line in LINES]
-    expected = [(one.text, one.tokens) for one in known]
+        model = models.opened(models.continuing(tmp_path))
+        run = model.generator(tasks_generate.GenerateOptions(max_new_tokens=3)).generate
+    single = [next(run([line])) for line in LINES]
+    expected = [(result.text, result.tokens) for result in single]
     assert len(set(expected)) > 6
-    before, blocks, most = alive(), [], Counter()
+    before, blocks, peak = count_objects(), [], Counter()
     for count in (30, 200):
-        results = write(itertools.islice(itertools.cycle(LINES), count), window=WINDOW)
+        results = run(itertools.islice(itertools.cycle(LINES), count), buffer_size=BUFFER_SIZE)
         for number, result in enumerate(results):
             assert (result.text, result.tokens) == expected[number % len(LINES)], number
             if number % 50 == 20:
-                most |= alive() - before
+                peak |= count_objects() - before
         assert number == count - 1
         gc.collect()
         blocks.append(sys.getallocatedblocks())
-    assert max(most.values()) <= 2 * WINDOW + 1
-    assert blocks[1] - blocks[0] < 170  # of 170 more lines: one piece of memory kept for each would be seen
+    assert max(peak.values()) <= 2 * BUFFER_SIZE + 1
+    assert blocks[1] - blocks[0] < 170  # 170 more lines: one block kept for each line would exceed this

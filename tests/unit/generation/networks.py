@@ -1,4 +1,4 @@
-"""Tiny networks of every kind that can write, with random parameters in float64."""
+"""Tiny networks of every generative kind, with random parameters in float64."""
 
 import functools
 
@@ -27,9 +27,9 @@ def design(kind):
         case "translating by waves":
             return encoder_decoder("halves", WORDS, layers=1)
         case "memory":
-            return FAMILIES["transfo-xl"].read(TRANSFORMER_XL, "TransfoXLLMHeadModel")[0]
+            return FAMILIES["transfo-xl"].read_config(TRANSFORMER_XL, "TransfoXLLMHeadModel")[0]
         case "two streams":
-            return FAMILIES["xlnet"].read(XLNET, "XLNetLMHeadModel")[0]
+            return FAMILIES["xlnet"].read_config(XLNET, "XLNetLMHeadModel")[0]
         case position:
             return decoder_only(position, WORDS, layers=1)
 

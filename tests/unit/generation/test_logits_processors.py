@@ -1,4 +1,4 @@
-"""Each rule against the one of transformers that published configs mean, and those it has none for by definition."""
+"""Each logits processor against its counterpart in transformers, or against its definition if there is none."""
 
 import pytest
 import torch
@@ -8,23 +8,23 @@ from transformers.generation import logits_process as theirs
 from unit.transformer.small_networks import examples
 
 from regard.generation.logits_processors import (
-    Begin,
-    EndAtLimit,
-    Forbid,
-    Forbidding,
-    MinLength,
+    ForcedEos,
+    ForcedPrefix,
+    MaskingProcessor,
+    MinNewTokens,
     MinP,
-    NoRepeat,
+    NoRepeatNgram,
     RepetitionPenalty,
+    SuppressSequences,
     Temperature,
     TopK,
     TopP,
-    apply,
-    only_forbid,
+    apply_processors,
+    only_masks,
 )
-from regard.generation.sequence import Row
+from regard.generation.sequence import TokenSequence
 
-VOCABULARY, GIVEN, LIMIT = 9, 2, 6
+VOCABULARY, PROMPT_LENGTH, MAX_NEW_TOKENS = 9, 2, 6
 PAIRS = {
     "temperature": (Temperature(0.7), theirs.TemperatureLogitsWarper(0.7)),
     "top-k": (TopK(3), theirs.TopKLogitsWarper(3)),
@@ -33,25 +33,25 @@ PAIRS = {
     "top-p of almost nothing": (TopP(0.0), theirs.TopPLogitsWarper(0.0)),
     "min-p": (MinP(0.3), theirs.MinPLogitsWarper(0.3)),
     "repetition": (RepetitionPenalty(1.7), theirs.RepetitionPenaltyLogitsProcessor(1.7)),
-    "praise": (RepetitionPenalty(0.5), theirs.RepetitionPenaltyLogitsProcessor(0.5)),
-    "no word twice": (NoRepeat(1), theirs.NoRepeatNGramLogitsProcessor(1)),
-    "no pair twice": (NoRepeat(2), theirs.NoRepeatNGramLogitsProcessor(2)),
-    "no triple twice": (NoRepeat(3), theirs.NoRepeatNGramLogitsProcessor(3)),
-    "forbidden": (
-        Forbid([[3], [1, 2], [2, 2, 1], [0] * 9]),
+    "repetition below 1": (RepetitionPenalty(0.5), theirs.RepetitionPenaltyLogitsProcessor(0.5)),
+    "no word twice": (NoRepeatNgram(1), theirs.NoRepeatNGramLogitsProcessor(1)),
+    "no pair twice": (NoRepeatNgram(2), theirs.NoRepeatNGramLogitsProcessor(2)),
+    "no triple twice": (NoRepeatNgram(3), theirs.NoRepeatNGramLogitsProcessor(3)),
+    "suppressed": (
+        SuppressSequences([[3], [1, 2], [2, 2, 1], [0] * 9]),
         theirs.NoBadWordsLogitsProcessor([[3], [1, 2], [2, 2, 1], [0] * 9]),
     ),
-    "minimum": (MinLength(3, [4, 5]), theirs.MinNewTokensLengthLogitsProcessor(GIVEN, 3, [4, 5])),
-    "end at the limit": (EndAtLimit(5), theirs.ForcedEOSTokenLogitsProcessor(GIVEN + LIMIT, 5)),
+    "minimum": (MinNewTokens(3, [4, 5]), theirs.MinNewTokensLengthLogitsProcessor(PROMPT_LENGTH, 3, [4, 5])),
+    "forced EOS": (ForcedEos(5), theirs.ForcedEOSTokenLogitsProcessor(PROMPT_LENGTH + MAX_NEW_TOKENS, 5)),
 }
 
 
-def numbers(data, rows):
-    """Logits of which some are equal and one is forbidden already."""
+def draw_logits(data, rows):
+    """Logits of which some are equal and one is already masked."""
     values = st.sampled_from([-3.0, -1.5, -0.25, 0.0, 0.5, 1.0, 2.5, 4.0])
     lines = data.draw(st.lists(st.lists(values, min_size=9, max_size=9), min_size=rows, max_size=rows))
     logits = torch.tensor(lines, dtype=torch.float64)
-    logits += torch.linspace(0, 0.01, VOCABULARY, dtype=torch.float64)  # which of equals is first is nobody's promise
+    logits += torch.linspace(0, 0.01, VOCABULARY, dtype=torch.float64)  # the order of ties is undefined
     logits[0, 7] = -torch.inf
     return logits
 
@@ -59,61 +59,81 @@ def numbers(data, rows):
 @pytest.mark.parametrize("name", PAIRS)
 @given(data=st.data())
 @examples(40)
-def test_rules_are_those_of_transformers(name, data):
-    mine, other = PAIRS[name]
-    count, length = data.draw(st.integers(1, 3)), data.draw(st.integers(GIVEN, GIVEN + LIMIT - 1))
+def test_processors_compute_the_same_as_those_of_transformers(name, data):
+    ours, theirs_ = PAIRS[name]
+    count = data.draw(st.integers(1, 3))
+    length = data.draw(st.integers(PROMPT_LENGTH, PROMPT_LENGTH + MAX_NEW_TOKENS - 1))
     words = st.lists(st.integers(0, 3), min_size=length, max_size=length)
     tokens = data.draw(st.lists(words, min_size=count, max_size=count))
-    logits = numbers(data, count)
-    found = mine(logits.clone(), [Row(row, GIVEN, LIMIT) for row in tokens])
-    torch.testing.assert_close(found, other(torch.tensor(tokens), logits), rtol=0, atol=1e-12)
+    logits = draw_logits(data, count)
+    processed = ours(logits.clone(), [TokenSequence(row, PROMPT_LENGTH, MAX_NEW_TOKENS) for row in tokens])
+    torch.testing.assert_close(processed, theirs_(torch.tensor(tokens), logits), rtol=0, atol=1e-12)
 
 
-def test_rows_of_different_lengths_are_ruled_each_for_itself():
-    rows = [Row([1, 2, 1], 1, 9), Row([2, 1, 2, 1, 3], 1, 5), Row([7], 1, 9)]
+def test_sequences_of_different_lengths_are_processed_independently():
+    sequences = [TokenSequence([1, 2, 1], 1, 9), TokenSequence([2, 1, 2, 1, 3], 1, 5), TokenSequence([7], 1, 9)]
     logits = torch.randn(3, VOCABULARY, generator=torch.Generator().manual_seed(0))
-    rules = [RepetitionPenalty(2.0), NoRepeat(2), Forbid([[2, 1, 8]]), MinLength(3, [4]), Begin([6, 5]), EndAtLimit(0)]
-    together = apply(rules, logits.clone(), rows)
-    for number, row in enumerate(rows):
-        assert torch.equal(together[number : number + 1], apply(rules, logits[number : number + 1].clone(), [row]))
+    processors = [
+        RepetitionPenalty(2.0),
+        NoRepeatNgram(2),
+        SuppressSequences([[2, 1, 8]]),
+        MinNewTokens(3, [4]),
+        ForcedPrefix([6, 5]),
+        ForcedEos(0),
+    ]
+    batch = apply_processors(processors, logits.clone(), sequences)
+    for row, sequence in enumerate(sequences):
+        assert torch.equal(
+            batch[row : row + 1], apply_processors(processors, logits[row : row + 1].clone(), [sequence])
+        )
 
 
-def test_a_beginning_is_written_word_for_word():
-    begin, logits = Begin([6, 5]), torch.zeros(3, VOCABULARY)
-    found = begin(logits, [Row([1], 1, 9), Row([1, 6], 1, 9), Row([1, 6, 5], 1, 9)])
-    assert found[0].isfinite().nonzero().flatten().tolist() == [6]
-    assert found[1].isfinite().nonzero().flatten().tolist() == [5]
-    assert torch.equal(found[2], logits[2])
+def test_a_forced_prefix_is_generated_token_by_token():
+    processor, logits = ForcedPrefix([6, 5]), torch.zeros(3, VOCABULARY)
+    processed = processor(
+        logits, [TokenSequence([1], 1, 9), TokenSequence([1, 6], 1, 9), TokenSequence([1, 6, 5], 1, 9)]
+    )
+    assert processed[0].isfinite().nonzero().flatten().tolist() == [6]
+    assert processed[1].isfinite().nonzero().flatten().tolist() == [5]
+    assert torch.equal(processed[2], logits[2])
 
 
 @pytest.mark.parametrize(
-    ("wrong", "says"),
+    ("call", "message"),
     [
-        (lambda: Temperature(0.0), "more than 0, found 0.0; for the likeliest token, use Greedy"),
-        (lambda: TopK(0), "at least one token must be left"),
-        (lambda: TopP(1.5), "top-p is a share from 0 to 1, found 1.5"),
-        (lambda: MinP(-0.1), "min-p is a share from 0 to 1, found -0.1"),
-        (lambda: RepetitionPenalty(0.0), "more than 0"),
-        (lambda: NoRepeat(0), "at least one token"),
-        (lambda: Forbid([[1], []]), "at least one token"),
-        (lambda: Forbid([[1, 99]])(torch.zeros(1, 9), [Row([1], 1, 9)]), r"\[1, 99\] is not in a vocabulary of 9"),
-        (lambda: Begin([99])(torch.zeros(1, 9), [Row([1], 1, 9)]), "token 99 is forced, but the vocabulary has 9"),
+        (lambda: Temperature(0.0), "temperature must be greater than 0, found 0.0; for greedy search use GreedySearch"),
+        (lambda: TopK(0), "top_k must be at least 1, found 0"),
+        (lambda: TopP(1.5), "top_p must be between 0 and 1, found 1.5"),
+        (lambda: MinP(-0.1), "min_p must be between 0 and 1, found -0.1"),
+        (lambda: RepetitionPenalty(0.0), "repetition_penalty must be greater than 0, found 0.0"),
+        (lambda: NoRepeatNgram(0), "no_repeat_ngram_size must be at least 1, found 0"),
+        (lambda: SuppressSequences([[1], []]), "at least one token"),
+        (
+            lambda: SuppressSequences([[1, 99]])(torch.zeros(1, 9), [TokenSequence([1], 1, 9)]),
+            r"\[1, 99\] has a token id outside the vocabulary of 9",
+        ),
+        (
+            lambda: ForcedPrefix([99])(torch.zeros(1, 9), [TokenSequence([1], 1, 9)]),
+            "forced token id 99 is outside the vocabulary of 9",
+        ),
     ],
 )
-def test_what_cannot_be_says_why(wrong, says):
-    with pytest.raises(ValueError, match=says):
-        wrong()
+def test_invalid_values_are_refused(call, message):
+    with pytest.raises(ValueError, match=message):
+        call()
 
 
 @pytest.mark.parametrize("name", PAIRS)
-def test_rules_that_only_forbid(name):
-    """They leave every other score as it is, and find the same tokens in log-probabilities. The others do neither, or
-    not both, and do not say so."""
-    rule = PAIRS[name][0]
-    rows = [Row(tokens=[1, 2, *written], given=GIVEN, limit=LIMIT) for written in ([], [1, 2, 2, 1, 3], [0, 4, 5])]
-    logits = 3 * torch.randn(len(rows), VOCABULARY, generator=torch.Generator().manual_seed(2))
-    found, shifted = (rule(given.clone(), rows) for given in (logits, logits.log_softmax(dim=1)))
-    forbidden = found.isneginf()
-    harmless = torch.equal(found[~forbidden], logits[~forbidden]) and torch.equal(forbidden, shifted.isneginf())
-    assert harmless == isinstance(rule, Forbidding) == only_forbid([rule])
-    assert not only_forbid([rule, Temperature(2.0)])
+def test_masking_processors_only_mask(name):
+    """They leave all other logits unchanged and mask the same tokens in log-probabilities; other processors do not."""
+    processor = PAIRS[name][0]
+    sequences = [
+        TokenSequence(tokens=[1, 2, *new_tokens], prompt_length=PROMPT_LENGTH, max_new_tokens=MAX_NEW_TOKENS)
+        for new_tokens in ([], [1, 2, 2, 1, 3], [0, 4, 5])
+    ]
+    logits = 3 * torch.randn(len(sequences), VOCABULARY, generator=torch.Generator().manual_seed(2))
+    processed, shifted = (processor(scores.clone(), sequences) for scores in (logits, logits.log_softmax(dim=1)))
+    masked = processed.isneginf()
+    masks_only = torch.equal(processed[~masked], logits[~masked]) and torch.equal(masked, shifted.isneginf())
+    assert masks_only == isinstance(processor, MaskingProcessor) == only_masks([processor])
+    assert not only_masks([processor, Temperature(2.0)])

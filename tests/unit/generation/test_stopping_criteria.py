@@ -1,4 +1,4 @@
-"""When a text ends, and what it says of it."""
+"""When generation stops, and the reason that results give."""
 
 import pytest
 from hypothesis import given
@@ -6,108 +6,127 @@ from hypothesis import strategies as st
 from unit.generation.networks import network
 from unit.transformer.small_networks import examples
 
-from regard.generation import Beam, EndAtLimit, Given, Greedy, MinLength, Repeat, Settings, Stopped, Text, generate
-from regard.generation.sequence import Row
-from regard.generation.stopping_criteria import End, at_limit, first
+from regard.generation import (
+    BeamSearch,
+    DecodingOptions,
+    ForcedEos,
+    GreedySearch,
+    Inputs,
+    MinNewTokens,
+    Repetition,
+    StopReason,
+    StopString,
+    generate,
+)
+from regard.generation.sequence import TokenSequence
+from regard.generation.stopping_criteria import EosToken, combine_criteria, reached_max_new_tokens
 
 
-def row(written, before=(), limit=99):
-    return Row([*before, *written], len(before), limit)
+def sequence(new_tokens, prompt=(), max_new_tokens=99):
+    return TokenSequence([*prompt, *new_tokens], len(prompt), max_new_tokens)
 
 
-def loops(written, size, times):
-    """The definition: the end is some piece, so many times."""
+def repeats_itself(tokens, max_size, times):
+    """The definition: the tokens end with some n-gram, repeated this many times."""
     return any(
-        len(written) >= length * times and written[-length * times :] == written[-length:] * times
-        for length in range(1, size + 1)
+        len(tokens) >= size * times and tokens[-size * times :] == tokens[-size:] * times
+        for size in range(1, max_size + 1)
     )
 
 
 @given(st.lists(st.integers(0, 1), max_size=14), st.integers(1, 4), st.integers(2, 4))
 @examples(300)
-def test_a_loop_is_a_piece_that_is_written_so_many_times(written, size, times):
-    found = Repeat(size=size, times=times)(row(written, before=(0, 0, 0, 0)))
-    assert found is (Stopped.REPEAT if loops(written, size, times) else None)
+def test_a_repetition_is_an_ngram_several_times_in_a_row(tokens, size, times):
+    reason = Repetition(max_ngram_size=size, repeats=times)(sequence(tokens, prompt=(0, 0, 0, 0)))
+    assert reason is (StopReason.REPEAT if repeats_itself(tokens, size, times) else None)
 
 
-def test_an_end_that_was_given_ends_nothing():
-    assert End([2])(row([], before=[1, 2])) is None
-    assert End([2])(row([2], before=[1])) is Stopped.END
-    assert End([2])(row([2, 3], before=[1])) is None
+def test_an_eos_token_in_the_prompt_does_not_stop():
+    assert EosToken([2])(sequence([], prompt=[1, 2])) is None
+    assert EosToken([2])(sequence([2], prompt=[1])) is StopReason.END
+    assert EosToken([2])(sequence([2, 3], prompt=[1])) is None
 
 
-def test_a_text_may_end_inside_a_token():
-    pieces = {1: "ab", 2: "c\n", 3: "\nd"}
-    stop = Text(["\n\n"], lambda tokens: "".join(pieces[token] for token in tokens))
-    assert stop(row([1, 2], before=[3, 3])) is None
-    assert stop(row([1, 2, 3], before=[3])) is Stopped.TEXT
+def test_a_stop_string_may_end_inside_a_token():
+    strings = {1: "ab", 2: "c\n", 3: "\nd"}
+    stop = StopString(["\n\n"], lambda tokens: "".join(strings[token] for token in tokens))
+    assert stop(sequence([1, 2], prompt=[3, 3])) is None
+    assert stop(sequence([1, 2, 3], prompt=[3])) is StopReason.TEXT
 
 
-def test_the_first_condition_that_holds_is_the_reason():
-    both = [End([2]), lambda _: Stopped.TEXT]
-    assert first(both)(row([2])) is Stopped.END
-    assert first(both[::-1])(row([2])) is Stopped.TEXT
-    assert first([])(row([2])) is None
+def test_the_first_criterion_that_holds_is_the_reason():
+    criteria = [EosToken([2]), lambda _: StopReason.TEXT]
+    assert combine_criteria(criteria)(sequence([2])) is StopReason.END
+    assert combine_criteria(criteria[::-1])(sequence([2])) is StopReason.TEXT
+    assert combine_criteria([])(sequence([2])) is None
 
 
 @given(tokens=st.lists(st.integers(1, 4), max_size=5), ends=st.sets(st.integers(1, 4)), limit=st.integers(1, 6))
-def test_an_end_and_the_limit_are_seen_in_one_look(tokens, ends, limit):
-    """What is asked most has a way of its own; a condition that never holds takes it away."""
-    one, never = row(tokens, before=[1], limit=limit), lambda _: None
-    conditions = [End(list(ends)), at_limit]
-    assert first(conditions)(one) is first([*conditions, never])(one)
+def test_the_fast_path_of_eos_and_length_gives_the_same(tokens, ends, limit):
+    """A third criterion that never holds disables the fast path."""
+    tested, never = sequence(tokens, prompt=[1], max_new_tokens=limit), lambda _: None
+    criteria = [EosToken(list(ends)), reached_max_new_tokens]
+    assert combine_criteria(criteria)(tested) is combine_criteria([*criteria, never])(tested)
 
 
-def test_an_end_of_another_kind_is_asked_itself():
-    class Never(End):
-        def __call__(self, row):
+def test_a_subclass_of_eos_token_is_called_itself():
+    class Never(EosToken):
+        def __call__(self, sequence):
             return None
 
-    assert first([Never([2]), at_limit])(row([2])) is None
+    assert combine_criteria([Never([2]), reached_max_new_tokens])(sequence([2])) is None
 
 
-@pytest.mark.parametrize("search", [Greedy(), Beam(size=3)], ids=["greedy", "beam"])
-def test_results_say_why_they_ended(search):
-    net, given_text = network("rotary"), [Given([4, 7, 7])]
+@pytest.mark.parametrize("search", [GreedySearch(), BeamSearch(beam=3)], ids=["greedy", "beam"])
+def test_results_give_the_reason(search):
+    net, inputs = network("rotary"), [Inputs([4, 7, 7])]
 
-    def told(**more):
-        return next(generate(net, given_text, Settings(**{"search": search, "limit": 12} | more)))
+    def result(**options):
+        return next(generate(net, inputs, DecodingOptions(**{"search": search, "max_new_tokens": 12} | options)))
 
-    plain = told()
-    assert (plain.stopped, len(plain.tokens), plain.limit) == (Stopped.LENGTH, 12, 12)
-    greedy = told(search=Greedy())
-    at = greedy.tokens.index(greedy.tokens[3])
-    ended = told(end=[greedy.tokens[3]], search=Greedy())
-    assert (ended.stopped, ended.tokens) == (Stopped.END, greedy.tokens[: at + 1])
-    spelt = told(stop=[Text(["xxx"], lambda tokens: "x" * len(tokens))])
-    assert (spelt.stopped, len(spelt.tokens)) == (Stopped.TEXT, 3)
-    never = told(stop=[Text(["a text that never comes"], lambda tokens: "")])
-    assert (never.stopped, never.tokens) == (Stopped.LENGTH, plain.tokens)
+    plain = result()
+    assert (plain.stopped, len(plain.tokens), plain.max_new_tokens) == (StopReason.LENGTH, 12, 12)
+    greedy = result(search=GreedySearch())
+    index = greedy.tokens.index(greedy.tokens[3])
+    ended = result(eos_token_ids=[greedy.tokens[3]], search=GreedySearch())
+    assert (ended.stopped, ended.tokens) == (StopReason.END, greedy.tokens[: index + 1])
+    at_string = result(stopping_criteria=[StopString(["xxx"], lambda tokens: "x" * len(tokens))])
+    assert (at_string.stopped, len(at_string.tokens)) == (StopReason.TEXT, 3)
+    never = result(stopping_criteria=[StopString(["a text that never comes"], lambda tokens: "")])
+    assert (never.stopped, never.tokens) == (StopReason.LENGTH, plain.tokens)
 
 
-def test_a_loop_stops_a_network_that_is_caught_in_one():
+def test_a_repetition_stops_generation():
     net = network("learned")
-    plain = next(generate(net, [Given([4])], Settings(limit=30)))
-    stopped = next(generate(net, [Given([4])], Settings(limit=30, stop=[Repeat(size=4, times=3)])))
-    assert loops(list(stopped.tokens), 4, 3)
-    assert not loops(list(stopped.tokens[:-1]), 4, 3)
-    assert stopped.stopped is Stopped.REPEAT
+    plain = next(generate(net, [Inputs([4])], DecodingOptions(max_new_tokens=30)))
+    stopped = next(
+        generate(
+            net,
+            [Inputs([4])],
+            DecodingOptions(max_new_tokens=30, stopping_criteria=[Repetition(max_ngram_size=4, repeats=3)]),
+        )
+    )
+    assert repeats_itself(list(stopped.tokens), 4, 3)
+    assert not repeats_itself(list(stopped.tokens[:-1]), 4, 3)
+    assert stopped.stopped is StopReason.REPEAT
     assert plain.tokens[: len(stopped.tokens)] == stopped.tokens
 
 
-@pytest.mark.parametrize("search", [Greedy(), Beam(size=2)], ids=["greedy", "beam"])
-def test_an_end_for_want_of_room_is_called_length(search):
-    settings = Settings(search=search, end=[2], rules=[MinLength(2, [2]), EndAtLimit(2)], limit=3)
-    result = next(generate(network("rotary"), [Given([4])], settings))
-    assert (len(result.tokens), result.tokens[-1], result.stopped) == (3, 2, Stopped.LENGTH)
+@pytest.mark.parametrize("search", [GreedySearch(), BeamSearch(beam=2)], ids=["greedy", "beam"])
+def test_an_eos_token_that_is_forced_at_the_maximum_length_counts_as_length(search):
+    options = DecodingOptions(
+        search=search, eos_token_ids=[2], logits_processors=[MinNewTokens(2, [2]), ForcedEos(2)], max_new_tokens=3
+    )
+    result = next(generate(network("rotary"), [Inputs([4])], options))
+    assert (len(result.tokens), result.tokens[-1], result.stopped) == (3, 2, StopReason.LENGTH)
 
 
-@pytest.mark.parametrize("wrong", [dict(size=0), dict(times=1)])
-def test_loops_that_are_none(wrong):
-    with pytest.raises(ValueError, match="a loop is one token or more"):
-        Repeat(**wrong)
+@pytest.mark.parametrize("wrong", [dict(max_ngram_size=0), dict(repeats=1)])
+def test_invalid_repetitions_are_refused(wrong):
+    with pytest.raises(ValueError, match="max_ngram_size must be at least 1 and repeats at least 2"):
+        Repetition(**wrong)
 
 
-def test_an_empty_text_would_stop_everything():
+def test_an_empty_stop_string_is_refused():
     with pytest.raises(ValueError, match="at least one character"):
-        Text(["x", ""], str)
+        StopString(["x", ""], str)

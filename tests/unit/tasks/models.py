@@ -1,4 +1,4 @@
-"""Small models with their folders: random networks, trained vocabularies. They write nonsense, always the same."""
+"""Small models in folders: random networks with trained vocabularies. Their output is nonsense, but deterministic."""
 
 import json
 
@@ -9,7 +9,7 @@ import regard
 from regard import transformer_2017
 from regard.checkpoint.save import save
 from regard.families.registry import FAMILIES
-from regard.tokenization.tokenizer_loader import load as tokenizer_of
+from regard.tokenization.tokenizer_loader import load_tokenizer as tokenizer_of
 from regard.transformer.network import build
 
 LLAMA = dict(
@@ -24,7 +24,7 @@ BART = dict(
 
 
 def translating(folder, vocabulary=vocabularies.unigram, said=None, config=None, more=0):
-    """The 2017 Transformer. `more`: rows of its tables that the tokenizer has no tokens for."""
+    """The 2017 Transformer. `more`: number of embeddings beyond the vocabulary of the tokenizer."""
     folder.mkdir(exist_ok=True)
     vocabulary(folder)
     size = len(tokenizer_of(folder)) + more
@@ -35,32 +35,32 @@ def translating(folder, vocabulary=vocabularies.unigram, said=None, config=None,
 
 
 def with_positions(folder, vocabulary=vocabularies.unigram, said=None, config=None):
-    """A small BART: it has learnt 48 positions and cannot read longer texts."""
+    """A small BART with 48 learned position embeddings."""
     folder.mkdir(exist_ok=True)
     vocabulary(folder)
     sizes = BART | dict(vocab_size=len(tokenizer_of(folder)))
-    network = build(FAMILIES["bart"].read(sizes, "BartForConditionalGeneration")[0], seed=1)
+    network = build(FAMILIES["bart"].read_config(sizes, "BartForConditionalGeneration")[0], seed=1)
     return _saved(network, folder, {"eos_token_id": 3, "decoder_start_token_id": 3}, said, config)
 
 
 def continuing(folder, family="llama", vocabulary=vocabularies.llama, said=None, more=0):
-    """A decoder alone, by default a small Llama."""
+    """A decoder-only model, by default a small Llama."""
     folder.mkdir(exist_ok=True)
     vocabulary(folder)
     size = len(tokenizer_of(folder)) + more
     sizes, name = {"llama": (LLAMA, "LlamaForCausalLM"), "gpt2": (GPT2, "GPT2LMHeadModel")}[family]
-    network = build(FAMILIES[family].read(sizes | dict(vocab_size=size), name)[0], seed=1)
+    network = build(FAMILIES[family].read_config(sizes | dict(vocab_size=size), name)[0], seed=1)
     return _saved(network, folder, {"eos_token_id": [2, *range(20, size, 23)]}, said, None)
 
 
-def _saved(network, folder, usual, said, config):
+def _saved(network, folder, generation_config, overrides, config):
     generator = torch.Generator().manual_seed(3)
     with torch.no_grad():
         for name, value in network.named_parameters():
             centre = 1.0 if "norm" in name and name.endswith("weight") else 0.0
             value.copy_(torch.randn(value.shape, generator=generator) * (0.8 if value.ndim > 1 else 0.2) + centre)
     save(network, folder)
-    (folder / "generation_config.json").write_text(json.dumps(usual | (said or {})))
+    (folder / "generation_config.json").write_text(json.dumps(generation_config | (overrides or {})))
     if config:
         path = folder / "config.json"
         path.write_text(json.dumps(json.loads(path.read_text()) | config))
@@ -71,8 +71,8 @@ def opened(folder):
     return regard.load(folder, dtype=torch.float64)
 
 
-def said(result):
-    """All but the numbers that rounding moves: company changes them in the last place."""
-    told = result.as_json()
-    scores = [round(told.pop("score"), 4), [round(score, 4) for score in told.pop("token_scores")]]
-    return told | {"alternatives": [said(other) for other in result.alternatives], "scores": scores}
+def comparable(result):
+    """All fields, with rounded scores: the other inputs of a batch change their last digits."""
+    values = result.as_json()
+    scores = [round(values.pop("score"), 4), [round(score, 4) for score in values.pop("token_scores")]]
+    return values | {"alternatives": [comparable(other) for other in result.alternatives], "scores": scores}

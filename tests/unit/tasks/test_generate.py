@@ -1,162 +1,169 @@
-"""`model.generate`: prompts of every length, chance, stops."""
+"""`model.generate`: prompts of every length, sampling, stopping."""
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from unit.tasks import models, vocabularies
-from unit.tasks.models import said
+from unit.tasks.models import comparable
 
-from regard.tasks.generate import Chance, Wish
+from regard.tasks.generate import GenerateOptions, Sampling
 
 PROMPTS = vocabularies.sentences(30, seed=12)
 
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory):
-    """A small Llama: its bytes are tokens."""
+    """A small Llama with byte tokens."""
     return models.opened(models.continuing(tmp_path_factory.mktemp("llama")))
 
 
 @pytest.fixture(scope="module")
-def learnt(tmp_path_factory):
-    """A small GPT-2, which cannot read beyond 48 tokens."""
+def gpt2(tmp_path_factory):
+    """A small GPT-2 with 48 learned position embeddings."""
     return models.opened(models.continuing(tmp_path_factory.mktemp("gpt2"), "gpt2", vocabularies.gpt2))
 
 
 def test_in_order_as_each_prompt_alone(model):
-    results = model.generate(PROMPTS[:12], limit=6)
-    assert [said(result) for result in results] == [said(model.generate(one, limit=6)[0]) for one in PROMPTS[:12]]
+    results = model.generate(PROMPTS[:12], max_new_tokens=6)
+    assert [comparable(result) for result in results] == [
+        comparable(model.generate(prompt, max_new_tokens=6)) for prompt in PROMPTS[:12]
+    ]
 
 
 @settings(max_examples=10, deadline=None)
 @given(prompt=st.text(alphabet="ab é東🙂.\n", max_size=10), seed=st.none() | st.integers(0, 3), beam=st.integers(1, 3))
 def test_a_stream_is_the_text(model, prompt, seed, beam):
-    chance = None if seed is None else Chance(seed=seed, temperature=1.5)
-    wish = dict(limit=9, chance=chance, beam=None if chance else beam)
-    *pieces, whole = model.generator(Wish(**wish)).stream(prompt)
-    assert "".join(pieces) == whole.text
-    assert said(whole) == said(model.generate(prompt, **wish)[0])
+    sampling = None if seed is None else Sampling(seed=seed, temperature=1.5)
+    options = dict(max_new_tokens=9, sampling=sampling, beam=None if sampling else beam)
+    *parts, result = model.generator(GenerateOptions(**options)).stream(prompt)
+    assert "".join(parts) == result.text
+    assert comparable(result) == comparable(model.generate(prompt, **options))
 
 
-@pytest.mark.parametrize("name", ["model", "learnt"])
+@pytest.mark.parametrize("name", ["model", "gpt2"])
 @pytest.mark.parametrize("limit", [None, 5, 60])
-def test_a_prompt_that_is_too_long_keeps_its_latest_words_and_says_so(name, limit, request):
-    """Llama without a limit is kept to what it was made for; with one it may read on, which GPT-2 cannot."""
+def test_a_prompt_that_is_too_long_keeps_its_last_words(name, limit, request):
+    """Without max_new_tokens, Llama stays within its context length; with it, Llama may exceed it, but GPT-2 cannot."""
     model = request.getfixturevalue(name)
     prompt = "dog " * 70
-    whole = model.tokenizer.encode(prompt).ids
-    result = model.generate(prompt, limit=limit)[0]
+    ids = model.tokenizer.encode(prompt).ids
+    result = model.generate(prompt, max_new_tokens=limit)
     if name == "model" and limit is not None:
         assert result.truncated == 0
         return
     assert result.truncated > 0
-    read = model.generator(Wish(limit=limit))._prompt(prompt)
-    assert read.cut == result.truncated == len(whole) - len(read.tokens)
-    assert len(read.tokens) + result.limit <= 48
-    assert read.tokens == whole[len(whole) - len(read.tokens) :]
-    assert len(read.tokens) >= 24
+    encoded = model.generator(GenerateOptions(max_new_tokens=limit))._encode_prompt(prompt)
+    assert encoded.truncated == result.truncated == len(ids) - len(encoded.tokens)
+    assert len(encoded.tokens) + result.max_new_tokens <= 48
+    assert encoded.tokens == ids[len(ids) - len(encoded.tokens) :]
+    assert len(encoded.tokens) >= 24
 
 
-def test_what_begins_a_text_survives_cutting(tmp_path):
+def test_the_bos_token_survives_truncation(tmp_path):
     folder = models.continuing(tmp_path)
     (folder / "tokenizer_config.json").write_text('{"tokenizer_class": "LlamaTokenizer", "add_bos_token": true}')
     model = models.opened(folder)
-    read = model.generator(Wish())._prompt("dog " * 70)
-    assert read.tokens[0] == model.tokenizer.special.begin
-    assert model.tokenizer.special.begin not in read.tokens[1:]
-    assert len(read.tokens) == 24
+    encoded = model.generator(GenerateOptions())._encode_prompt("dog " * 70)
+    assert encoded.tokens[0] == model.tokenizer.special_ids.bos
+    assert model.tokenizer.special_ids.bos not in encoded.tokens[1:]
+    assert len(encoded.tokens) == 24
 
 
-def test_an_empty_prompt_begins_a_text_if_there_is_a_token_for_that(model, tmp_path):
-    assert model.generator(Wish())._prompt("").tokens == [model.tokenizer.special.begin]
-    assert model.generate("", limit=3)[0].stopped in ("end", "length")
+def test_an_empty_prompt_is_the_bos_token(model, tmp_path):
+    assert model.generator(GenerateOptions())._encode_prompt("").tokens == [model.tokenizer.special_ids.bos]
+    assert model.generate("", max_new_tokens=3).stopped in ("end", "length")
 
 
-def test_without_a_token_that_begins_a_text_a_prompt_is_needed(learnt):
-    generator = learnt.generator(Wish())
-    generator.first = None
-    with pytest.raises(ValueError, match="needs a prompt of at least one word"):
-        generator._prompt("")
+def test_without_a_bos_token_an_empty_prompt_is_refused(gpt2):
+    generator = gpt2.generator(GenerateOptions())
+    generator.bos_token_id = None
+    with pytest.raises(ValueError, match="no BOS token, so an empty prompt is not possible: give at least one word"):
+        generator._encode_prompt("")
 
 
-def test_an_end_that_the_tokenizer_adds_is_not_part_of_a_prompt(tmp_path):
-    """Our own tokenizers end every text with </s>; a prompt that ends cannot be continued."""
+def test_an_eos_token_that_the_tokenizer_adds_is_not_part_of_the_prompt(tmp_path):
+    """Tokenizers trained by regard append </s> to every text."""
     model = models.opened(models.continuing(tmp_path, vocabulary=vocabularies.trained))
-    assert model.tokenizer.encode("the dog").ids[-1] == model.tokenizer.special.end
-    assert model.generator(Wish())._prompt("the dog").tokens == model.tokenizer.encode("the dog").ids[:-1]
+    assert model.tokenizer.encode("the dog").ids[-1] == model.tokenizer.special_ids.eos
+    assert (
+        model.generator(GenerateOptions())._encode_prompt("the dog").tokens
+        == model.tokenizer.encode("the dog").ids[:-1]
+    )
 
 
-def test_chance_follows_the_seed_and_the_text_alone(model):
-    def by(seed, prompts):
-        return [one.text for one in model.generate(prompts, limit=6, chance=Chance(seed=seed))]
+def test_samples_depend_on_the_seed_and_the_prompt_alone(model):
+    def samples(seed, prompts):
+        results = model.generate(prompts, max_new_tokens=6, sampling=Sampling(seed=seed))
+        return [result.text for result in results]
 
-    assert by(1, PROMPTS[:6]) == [by(1, prompt)[0] for prompt in PROMPTS[:6]]
-    assert by(1, PROMPTS[:6]) != by(2, PROMPTS[:6])
-    several = model.generate(PROMPTS[0], limit=6, chance=Chance(seed=1), n_best=4)[0]
-    assert len({one.text for one in (several, *several.alternatives)}) > 1
-    assert several.text == by(1, PROMPTS[0])[0]
-
-
-def test_narrowed_chance_is_the_likeliest_token(model):
-    greedy = model.generate(PROMPTS, limit=5)
-    for chance in (Chance(top_k=1), Chance(top_p=0.0), Chance(min_p=1.0), Chance(temperature=1e-6)):
-        assert [one.text for one in model.generate(PROMPTS, limit=5, chance=chance)] == [one.text for one in greedy]
+    assert samples(1, PROMPTS[:6]) == [samples(1, [prompt])[0] for prompt in PROMPTS[:6]]
+    assert samples(1, PROMPTS[:6]) != samples(2, PROMPTS[:6])
+    several = model.generate(PROMPTS[0], max_new_tokens=6, sampling=Sampling(seed=1), n_best=4)
+    assert len({result.text for result in (several, *several.alternatives)}) > 1
+    assert several.text == samples(1, [PROMPTS[0]])[0]
 
 
-def test_a_text_stops_where_it_is_told_to(model):
-    plain = next(result for result in model.generate(PROMPTS, limit=12) if len(result.text) > 8)
-    prompt = PROMPTS[model.generate(PROMPTS, limit=12).index(plain)]
+def test_sampling_from_one_token_is_greedy_search(model):
+    greedy = model.generate(PROMPTS, max_new_tokens=5)
+    for sampling in (Sampling(top_k=1), Sampling(top_p=0.0), Sampling(min_p=1.0), Sampling(temperature=1e-6)):
+        sampled = model.generate(PROMPTS, max_new_tokens=5, sampling=sampling)
+        assert [result.text for result in sampled] == [result.text for result in greedy]
+
+
+def test_generation_ends_at_a_stop_string(model):
+    plain = next(result for result in model.generate(PROMPTS, max_new_tokens=12) if len(result.text) > 8)
+    prompt = PROMPTS[model.generate(PROMPTS, max_new_tokens=12).index(plain)]
     stop = plain.text[2:4]
-    result = model.generate(prompt, limit=12, stop=[stop])[0]
+    result = model.generate(prompt, max_new_tokens=12, stop=[stop])
     assert result.stopped == "text"
     assert plain.text.startswith(result.text)
     assert stop in result.text
     assert len(result.tokens) < len(plain.tokens)
-    never = model.generate(prompt, limit=12, stop=["this never comes"])[0]
+    never = model.generate(prompt, max_new_tokens=12, stop=["this never comes"])
     assert (never.text, never.stopped) == (plain.text, plain.stopped)
 
 
-def test_loops_end_only_for_those_who_ask(tmp_path):
-    """A network of nothing finds all tokens equally likely, and always writes the first."""
+def test_repetition_stops_generation_only_on_request(tmp_path):
+    """With all weights zero, all logits are equal and greedy search always chooses the first token."""
     model = models.opened(models.continuing(tmp_path))
     for value in model.network.parameters():
         value.detach().zero_()
-    endless = model.generate(PROMPTS[0], limit=20)[0]
-    ended = model.generate(PROMPTS[0], limit=20, end_loops=True)[0]
+    endless = model.generate(PROMPTS[0], max_new_tokens=20)
+    ended = model.generate(PROMPTS[0], max_new_tokens=20, stop_on_repetition=True)
     assert (endless.stopped, len(endless.tokens)) == ("length", 20)
     assert (ended.stopped, len(ended.tokens)) == ("repeat", 4)
 
 
-def test_a_control_code_is_asked_for(tmp_path):
+def test_a_control_code_is_required(tmp_path):
     from regard.tasks import generation_config
     from regard.tasks.generate import Generator
-    from regard.tokenization.tokenizer_loader import load
+    from regard.tokenization.tokenizer_loader import load_tokenizer
 
     vocabularies.ctrl(tmp_path)
     (tmp_path / "config.json").write_text('{"model_type": "ctrl"}')
-    tokenizer = load(tmp_path)
+    tokenizer = load_tokenizer(tmp_path)
     network = models.opened(models.continuing(tmp_path / "llama")).network
-    said = generation_config.read(tmp_path, tokenizer)
+    config = generation_config.read_generation_config(tmp_path, tokenizer)
 
     def prompt(text, control=None):
-        return Generator(network, tokenizer, said, Wish(control=control))._prompt(text).tokens
+        return Generator(network, tokenizer, config, GenerateOptions(control=control))._encode_prompt(text).tokens
 
-    with pytest.raises(ValueError, match=r"control code.*knows Books, Links"):
+    with pytest.raises(ValueError, match=r"control code.*available: Books, Links"):
         prompt("the dog")
     with pytest.raises(ValueError, match="Link"):
         prompt("the dog", "Lnks")
     assert prompt("the dog", "Links") == prompt("Links the dog")
-    assert prompt("", "Books") == [tokenizer.controls["Books"]]
+    assert prompt("", "Books") == [tokenizer.control_codes["Books"]]
 
 
-def test_chance_and_beams_do_not_go_together(model):
-    with pytest.raises(ValueError, match="not by both"):
-        model.generate("a", chance=Chance(), beam=2)
+def test_sampling_and_beam_search_cannot_be_combined(model):
+    with pytest.raises(ValueError, match="sampling and beam search cannot be combined"):
+        model.generate("a", sampling=Sampling(), beam=2)
     with pytest.raises(ValueError, match="control code 'x'"):
         model.generate("a", control="x")
 
 
-def test_texts_go_to_a_network_that_can_write(tmp_path):
+def test_an_encoder_decoder_is_refused(tmp_path):
     model = models.opened(models.translating(tmp_path))
-    with pytest.raises(ValueError, match="`translate` writes with this one"):
+    with pytest.raises(ValueError, match="for this encoder-decoder use `translate`"):
         model.generate("a man")

@@ -1,15 +1,15 @@
-"""`model.translate`: in order, whatever is empty, too long or streamed."""
+"""`model.translate`: results in order, with empty, overlong and streamed texts."""
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from unit.tasks import models, vocabularies
-from unit.tasks.models import said
+from unit.tasks.models import comparable
 
 from regard.families.transformer import transformer_2017
-from regard.tasks.results import EMPTY
-from regard.tasks.translate import Translator, Wish
-from regard.transformer.network import empty
+from regard.tasks.results import EMPTY_TRANSLATION
+from regard.tasks.translate import TranslateOptions, Translator
+from regard.transformer.network import build_on_meta
 
 SENTENCES = vocabularies.sentences(40, seed=11)
 LONG = " ".join(SENTENCES[:12])
@@ -22,49 +22,50 @@ def model(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def short(tmp_path_factory):
-    """It has learnt 48 positions."""
+    """A small BART with 48 learned position embeddings."""
     return models.opened(models.with_positions(tmp_path_factory.mktemp("short")))
 
 
-def alone(model, text, **asked):
-    return model.translate(text, **asked)[0]
+def translate_one(model, text, **options):
+    return model.translate(text, **options)
 
 
 @pytest.fixture(scope="module")
-def known(model):
-    """What some lines give alone."""
-    return {line: said(alone(model, line, limit=6)) for line in SENTENCES[:3]}
+def single_results(model):
+    """The results of some lines, each translated alone."""
+    return {line: comparable(translate_one(model, line, max_new_tokens=6)) for line in SENTENCES[:3]}
 
 
 @pytest.mark.parametrize(
-    ("width", "asked", "rows"),
+    ("model_dim", "options", "sequences"),
     [
-        (16, Wish(), 96),
-        (300, Wish(), 96),
-        (400, Wish(), 81),
-        (512, Wish(beam=4), 64),
-        (4096, Wish(), 16),
-        (4096, Wish(beam=20), 20),
-        (128, Wish(rows=8), 8),
-        (128, Wish(rows=2, beam=4), 4),
+        (16, TranslateOptions(), 96),
+        (300, TranslateOptions(), 96),
+        (400, TranslateOptions(), 81),
+        (512, TranslateOptions(beam=4), 64),
+        (4096, TranslateOptions(), 16),
+        (4096, TranslateOptions(beam=20), 20),
+        (128, TranslateOptions(batch_size=8), 8),
+        (128, TranslateOptions(batch_size=2, beam=4), 4),
     ],
 )
-def test_narrow_networks_write_more_rows_at_once(model, width, asked, rows):
-    network = empty(transformer_2017(vocabulary=30, layers=(1, 1), model_dim=width, heads=1, inner_dim=8))
-    assert Translator(network, model.tokenizer, model.habits, asked).at_once.rows == rows
+def test_narrow_networks_get_larger_batches(model, model_dim, options, sequences):
+    network = build_on_meta(transformer_2017(vocabulary=30, layers=(1, 1), model_dim=model_dim, heads=1, inner_dim=8))
+    assert Translator(network, model.tokenizer, model.generation_config, options).batch_size.sequences == sequences
 
 
 @settings(max_examples=12, deadline=None)
 @given(lines=st.lists(st.sampled_from(["", "", " ", "\t", *SENTENCES[:3]]), max_size=9))
-def test_empty_lines_stay_where_they_are(model, known, lines):
-    """First, last, many in a row, nothing else: as many results as lines, each what its line alone gives."""
-    results = model.translate(lines, limit=6)
-    assert [said(result) for result in results] == [known.get(line, said(EMPTY)) for line in lines]
+def test_empty_lines_give_empty_translations_in_place(model, single_results, lines):
+    """As many results as lines, each the same as for its line alone."""
+    results = model.translate(lines, max_new_tokens=6)
+    empty = comparable(EMPTY_TRANSLATION)
+    assert [comparable(result) for result in results] == [single_results.get(line, empty) for line in lines]
 
 
 def test_many_lines_come_in_order_and_are_not_all_held(model):
-    """What is read ahead stays below two windows, empty lines apart."""
-    read, most = 0, 0
+    """Fewer lines than two buffers are read ahead, not counting empty lines."""
+    read, max_ahead = 0, 0
 
     def lines():
         nonlocal read
@@ -72,31 +73,32 @@ def test_many_lines_come_in_order_and_are_not_all_held(model):
             read += 1
             yield "" if number % 7 == 3 else f"{SENTENCES[number % 40]} {number}"
 
-    wish = Wish(limit=4)
+    options = TranslateOptions(max_new_tokens=4)
     results = []
-    for result in model.translator(wish).translate(lines(), window=16):
+    for result in model.translator(options).translate(lines(), buffer_size=16):
         results.append(result)
-        most = max(most, read - len(results))
+        max_ahead = max(max_ahead, read - len(results))
     assert len(results) == 200
-    assert most < 2 * 16 * 7 / 6 + 2
+    assert max_ahead < 2 * 16 * 7 / 6 + 2
     for number in (0, 3, 100, 199):
         text = "" if number % 7 == 3 else f"{SENTENCES[number % 40]} {number}"
-        assert said(results[number]) == said(alone(model, text, limit=4) if text else EMPTY)
+        expected = translate_one(model, text, max_new_tokens=4) if text else EMPTY_TRANSLATION
+        assert comparable(results[number]) == comparable(expected)
 
 
-def test_a_text_that_is_too_long_is_written_in_pieces(short):
-    result = alone(short, LONG, limit=5)
-    assert result.pieces > 1
+def test_a_text_that_is_too_long_is_translated_in_chunks(short):
+    result = translate_one(short, LONG, max_new_tokens=5)
+    assert result.chunks > 1
     assert result.truncated == 0
     tokens = len(short.tokenizer.encode(LONG))
-    assert result.pieces >= tokens / 48
-    parts = [alone(short, part, limit=5) for part in parts_of(short, LONG)]
+    assert result.chunks >= tokens / 48
+    parts = [translate_one(short, part, max_new_tokens=5) for part in split_into_chunks(short, LONG)]
     assert result.text == " ".join(part.text for part in parts)
     assert result.score == pytest.approx(sum(part.score for part in parts))
 
 
-def parts_of(model, text):
-    """As many whole sentences as fit: the plain definition, sentences ending in `. `."""
+def split_into_chunks(model, text):
+    """The definition: as many whole sentences as fit in each chunk; sentences end with `. `."""
     parts = [""]
     for sentence in text.replace(". ", ".\n").split("\n"):
         longer = f"{parts[-1]} {sentence}".strip()
@@ -107,78 +109,79 @@ def parts_of(model, text):
     return parts
 
 
-def test_a_sentence_that_is_too_long_by_itself_is_cut_and_counted(short):
+def test_a_single_sentence_that_is_too_long_is_truncated(short):
     sentence = "dog " * 79 + "dog"
-    given = short.tokenizer.encode(sentence).ids
-    result = alone(short, sentence, limit=5)
-    assert (result.truncated, result.pieces) == (len(given) - 48, 1)
-    both = alone(short, f"a man. {sentence}. the end.", limit=5)
+    ids = short.tokenizer.encode(sentence).ids
+    result = translate_one(short, sentence, max_new_tokens=5)
+    assert (result.truncated, result.chunks) == (len(ids) - 48, 1)
+    both = translate_one(short, f"a man. {sentence}. the end.", max_new_tokens=5)
     assert both.truncated > 0
-    assert both.pieces == 3
+    assert both.chunks == 3
 
 
-@pytest.mark.parametrize("asked", [{}, dict(beam=3), dict(begin="the man"), dict(limit=3)], ids=str)
-def test_a_stream_is_the_text(model, short, asked):
-    for one, texts in ((model, SENTENCES[:3]), (short, [LONG])):
+@pytest.mark.parametrize("options", [{}, dict(beam=3), dict(target_prefix="the man"), dict(max_new_tokens=3)], ids=str)
+def test_a_stream_is_the_text(model, short, options):
+    options = dict(max_new_tokens=7) | options
+    for tested, texts in ((model, SENTENCES[:3]), (short, [LONG])):
         for text in texts:
-            *pieces, whole = one.translator(Wish(**dict(limit=7) | asked)).stream(text)
-            assert "".join(pieces) == whole.text
-            assert said(whole) == said(alone(one, text, **dict(limit=7) | asked))
+            *parts, result = tested.translator(TranslateOptions(**options)).stream(text)
+            assert "".join(parts) == result.text
+            assert comparable(result) == comparable(translate_one(tested, text, **options))
 
 
 @settings(max_examples=10, deadline=None)
 @given(text=st.text(alphabet="ab é東🙂.\n", max_size=12), beam=st.sampled_from([1, 2]))
 def test_any_text_can_be_streamed(model, text, beam):
-    *pieces, whole = model.translator(Wish(limit=6, beam=beam)).stream(text)
-    assert "".join(pieces) == whole.text
-    assert said(whole) == said(alone(model, text, limit=6, beam=beam))
+    *parts, result = model.translator(TranslateOptions(max_new_tokens=6, beam=beam)).stream(text)
+    assert "".join(parts) == result.text
+    assert comparable(result) == comparable(translate_one(model, text, max_new_tokens=6, beam=beam))
 
 
-def test_a_stream_comes_bit_by_bit(model):
-    longest = max(SENTENCES[:20], key=lambda text: len(alone(model, text, limit=12).tokens))
-    *pieces, whole = model.translator(Wish(limit=12)).stream(longest)
-    assert len([piece for piece in pieces if piece]) > len(whole.tokens) / 2 > 1
+def test_a_stream_has_many_parts(model):
+    longest = max(SENTENCES[:20], key=lambda text: len(translate_one(model, text, max_new_tokens=12).tokens))
+    *parts, result = model.translator(TranslateOptions(max_new_tokens=12)).stream(longest)
+    assert len([part for part in parts if part]) > len(result.tokens) / 2 > 1
 
 
-def test_a_beginning_stays_and_is_continued(model):
-    result = alone(model, SENTENCES[1], begin="the small dog", limit=4)
+def test_a_target_prefix_is_continued(model):
+    result = translate_one(model, SENTENCES[1], target_prefix="the small dog", max_new_tokens=4)
     assert result.text.startswith("the small dog")
     assert len(result.tokens) <= 4
 
 
-def test_a_beginning_without_room_behind_it_is_refused(short):
-    with pytest.raises(ValueError, match="leaves no room to write"):
-        short.translate("a man", begin="dog " * 60)
+def test_a_target_prefix_that_is_too_long_is_refused(short):
+    with pytest.raises(ValueError, match="so nothing can be generated"):
+        short.translate("a man", target_prefix="dog " * 60)
 
 
 def test_alternatives_are_ranked_and_differ(model):
-    result = alone(model, SENTENCES[2], beam=4, n_best=3, limit=6)
+    result = translate_one(model, SENTENCES[2], beam=4, n_best=3, max_new_tokens=6)
     scores = [result.score, *(other.score for other in result.alternatives)]
     assert len(scores) == 3
     assert scores == sorted(scores, reverse=True)
-    assert len({one.tokens for one in (result, *result.alternatives)}) == 3
+    assert len({each.tokens for each in (result, *result.alternatives)}) == 3
 
 
 def test_why_it_stopped_and_where(model):
-    results = model.translate(SENTENCES, limit=5)
+    results = model.translate(SENTENCES, max_new_tokens=5)
     assert {result.stopped for result in results} == {"end", "length"}
     for result in results:
-        assert result.limit == 5
+        assert result.max_new_tokens == 5
         assert (len(result.tokens) == 5) >= (result.stopped == "length")
     source = model.tokenizer.encode(SENTENCES[0])
-    assert alone(model, SENTENCES[0]).limit == 4 * len(source) + 64
+    assert translate_one(model, SENTENCES[0]).max_new_tokens == 4 * len(source) + 64
 
 
-def test_more_rows_than_tokens(tmp_path):
-    """T5's tables are larger than its vocabulary: what has no token is written as no text, and is no error."""
+def test_ids_beyond_the_vocabulary_have_no_text(tmp_path):
+    """T5's embedding tables are larger than its vocabulary; such ids are not an error."""
     model = models.opened(models.translating(tmp_path, more=300))
-    results = model.translate(SENTENCES[:6], limit=12)
+    results = model.translate(SENTENCES[:6], max_new_tokens=12)
     assert any(token.startswith("<") and token[1:-1].isdigit() for result in results for token in result.tokens)
 
 
-def test_texts_go_to_a_network_that_can_write(tmp_path):
+def test_a_decoder_only_network_is_refused(tmp_path):
     model = models.opened(models.continuing(tmp_path))
-    with pytest.raises(ValueError, match="`generate` continues texts"):
+    with pytest.raises(ValueError, match="for this decoder-only network use `generate`"):
         model.translate("a man")
 
 

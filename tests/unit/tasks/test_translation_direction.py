@@ -1,4 +1,4 @@
-"""Models that know several languages or tasks are asked for them by name; what they know is listed."""
+"""Multilingual and multi-task models need a language or a prefix; the errors list the available ones."""
 
 import json
 
@@ -6,8 +6,8 @@ import pytest
 from unit.tasks import vocabularies
 
 from regard.tasks import generation_config
-from regard.tasks.translation_direction import way
-from regard.tokenization.tokenizer_loader import load
+from regard.tasks.translation_direction import translation_direction
+from regard.tokenization.tokenizer_loader import load_tokenizer
 
 TASKS = {
     "translation_en_to_de": {"prefix": "translate English to German: "},
@@ -25,59 +25,69 @@ KINDS = {
 
 
 @pytest.fixture
-def ask(request, tmp_path):
+def direction(request, tmp_path):
     kind = request.param
     make, config = KINDS[kind]
     make(tmp_path)
     (tmp_path / "config.json").write_text(json.dumps(config))
     if kind == "mbart50":
         (tmp_path / "tokenizer_config.json").write_text(json.dumps({"tokenizer_class": "MBart50Tokenizer"}))
-    tokenizer = load(tmp_path)
-    said = generation_config.read(tmp_path, tokenizer)
-    return lambda source=None, target=None, prefix=None: way(tokenizer, said, source, target, prefix)
+    tokenizer = load_tokenizer(tmp_path)
+    config = generation_config.read_generation_config(tmp_path, tokenizer)
+    return lambda source=None, target=None, prefix=None: translation_direction(
+        tokenizer, config, source, target, prefix
+    )
 
 
 def of(*kinds):
-    return pytest.mark.parametrize("ask", kinds, indirect=True)
+    return pytest.mark.parametrize("direction", kinds, indirect=True)
 
 
 @of("t5")
-def test_t5_is_asked_in_words(ask):
-    assert ask("en", "de").prefix == "translate English to German: "
-    assert ask(prefix="summarization").prefix == "summarize: "
-    assert ask(prefix="summarize: ").prefix == "summarize: "
-    assert ask(prefix="").prefix == ""
+def test_t5_takes_a_task_prefix(direction):
+    assert direction("en", "de").source_prefix == "translate English to German: "
+    assert direction(prefix="summarization").source_prefix == "summarize: "
+    assert direction(prefix="summarize: ").source_prefix == "summarize: "
+    assert direction(prefix="").source_prefix == ""
     for wrong in ({}, dict(source="en"), dict(source="de", target="en"), dict(source="xx", target="de")):
         with pytest.raises(ValueError, match="--from en --to de; --from en --to fr; --prefix summarization"):
-            ask(**wrong)
+            direction(**wrong)
     with pytest.raises(ValueError, match="leave one out"):
-        ask("en", "de", "summarize: ")
+        direction("en", "de", "summarize: ")
 
 
 @of("summarizer")
-def test_a_model_with_one_task_is_not_left_without_its_prefix(ask):
-    with pytest.raises(ValueError, match="It knows --prefix one"):
-        ask()
+def test_a_model_with_one_task_requires_its_prefix(direction):
+    with pytest.raises(ValueError, match=r"requires a task prefix\. Available: --prefix one"):
+        direction()
 
 
 @of("mbart")
-def test_mbart_starts_a_target_with_its_language(ask):
-    found = ask("en", "ro_RO")
-    assert (found.language, found.prefix) == ("en_XX", "")
-    assert found.habits.begin is None
-    assert found.habits.start not in (2, None)
-    assert found.habits.start == ask("de", "ro").habits.start != ask("de", "en").habits.start
+def test_the_decoder_start_token_of_mbart_is_the_language(direction):
+    found = direction("en", "ro_RO")
+    assert (found.tokenizer_language, found.source_prefix) == ("en_XX", "")
+    assert found.generation_config.forced_bos_token_id is None
+    assert found.generation_config.decoder_start_token_id not in (2, None)
+    assert (
+        found.generation_config.decoder_start_token_id
+        == direction("de", "ro").generation_config.decoder_start_token_id
+        != direction("de", "en").generation_config.decoder_start_token_id
+    )
 
 
 @of("mbart50")
-def test_mbart_50_writes_the_language_first(ask):
-    found = ask("fr", "de_DE")
-    assert (found.language, found.habits.start) == ("fr_XX", 2)
-    assert found.habits.begin == ask("en", "de").habits.begin != ask("en", "fr").habits.begin
+def test_the_first_new_token_of_mbart_50_is_the_language(direction):
+    found = direction("fr", "de_DE")
+    assert (found.tokenizer_language, found.generation_config.decoder_start_token_id) == ("fr_XX", 2)
+    assert (
+        found.generation_config.forced_bos_token_id
+        == direction("en", "de").generation_config.forced_bos_token_id
+        != direction("en", "fr").generation_config.forced_bos_token_id
+    )
 
 
 @of("mbart", "mbart50")
-def test_languages_that_are_not_known_or_not_said(ask):
+def test_unknown_or_missing_languages_are_refused(direction):
     for wrong in (
         dict(),
         dict(source="en"),
@@ -85,24 +95,24 @@ def test_languages_that_are_not_known_or_not_said(ask):
         dict(source="en", target="xx"),
         dict(prefix="translate: "),
     ):
-        with pytest.raises(ValueError, match=r"knows .*cs_CZ, de_DE, en_XX"):
-            ask(**wrong)
+        with pytest.raises(ValueError, match=r"[Aa]vailable.*: .*cs_CZ, de_DE, en_XX"):
+            direction(**wrong)
 
 
 @of("many")
-def test_marian_of_many_languages_is_told_the_target(ask):
-    assert (ask(target="fr").language, ask(target="fr").prefix) == ("fr", "")
-    with pytest.raises(ValueError, match="this model knows de, fr"):
-        ask()
-    with pytest.raises(ValueError, match="'es' is not known; this model knows de, fr"):
-        ask(target="es")
-    with pytest.raises(ValueError, match="leave --from out"):
-        ask("en", "fr")
+def test_multilingual_marian_takes_a_target_language(direction):
+    assert (direction(target="fr").tokenizer_language, direction(target="fr").source_prefix) == ("fr", "")
+    with pytest.raises(ValueError, match="--to is required; available languages: de, fr"):
+        direction()
+    with pytest.raises(ValueError, match="unknown language 'es'; available languages: de, fr"):
+        direction(target="es")
+    with pytest.raises(ValueError, match="takes only a target language: leave out --from"):
+        direction("en", "fr")
 
 
 @of("two")
-def test_a_model_of_two_languages_needs_not_be_told(ask):
-    assert (ask().prefix, ask().language) == ("", None)
-    assert ask(prefix="say: ").prefix == "say: "
+def test_a_bilingual_model_needs_no_language(direction):
+    assert (direction().source_prefix, direction().tokenizer_language) == ("", None)
+    assert direction(prefix="say: ").source_prefix == "say: "
     with pytest.raises(ValueError, match="one source and one target language"):
-        ask(target="de")
+        direction(target="de")

@@ -1,4 +1,4 @@
-"""Small vocabularies in the published layouts that writing needs, made on the spot."""
+"""Small vocabularies in the published layouts of generative models, trained on the fly."""
 
 import json
 import random
@@ -7,32 +7,34 @@ import sentencepiece
 from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers, trainers
 
 from regard.tokenization.algorithms import ByteBPE, Unigram
-from regard.tokenization.tokenizer import Names
-from regard.tokenization.tokenizer_trainer import train
+from regard.tokenization.tokenizer import SpecialTokens
+from regard.tokenization.tokenizer_trainer import train_tokenizer
 
 TEXT = (
     "a the man woman dog horse beach house tree red green small big rides walks sees runs along under over and but not "
     "Der Mann die Frau das Pferd über Straße café naïve 東京 日本語 собака 🙂 don't it's 42 3.14 time upon there was"
 )
 WORDS = TEXT.split()
-ROBERTA = Names(padding="<pad>", unknown="<unk>", begin="<s>", end="</s>", mask="<mask>")
+ROBERTA = SpecialTokens(pad="<pad>", unk="<unk>", bos="<s>", eos="</s>", mask="<mask>")
 
 
 def sentences(number=400, seed=3):
-    """Sentences of these words, some of them run together, so that there are pieces of words to learn."""
+    """Sentences of these words; some words are joined, so that there are subwords to learn."""
     draw = random.Random(seed)
     words = [*WORDS, *(draw.choice(WORDS) + draw.choice(WORDS) for _ in range(60))]
     return [" ".join(draw.choice(words) for _ in range(draw.randint(2, 9))) + "." for _ in range(number)]
 
 
 def trained(folder):
-    """As our own training leaves it: one tokenizer.json, with its end token behind every text."""
-    train(ByteBPE(size=340), sentences(), special=Names(padding="<pad>", begin="<s>", end="</s>")).save(folder)
+    """A tokenizer.json as regard trains it, with an EOS token after every text."""
+    train_tokenizer(
+        ByteBPE(size=340), sentences(), special_tokens=SpecialTokens(pad="<pad>", bos="<s>", eos="</s>")
+    ).save(folder)
 
 
 def unigram(folder):
-    """The same with pieces of characters: random networks write text with it, not halves of characters."""
-    train(Unigram(size=160), sentences(100)).save(folder)
+    """The same with unigram pieces of whole characters, so that random networks generate valid text."""
+    train_tokenizer(Unigram(size=160), sentences(100)).save(folder)
 
 
 def roberta(folder):
@@ -40,11 +42,11 @@ def roberta(folder):
 
 
 def gpt2(folder):
-    _bytes(folder, Names(end="<|endoftext|>"))
+    _bytes(folder, SpecialTokens(eos="<|endoftext|>"))
 
 
 def _bytes(folder, names):
-    core = json.loads(train(ByteBPE(size=340), sentences(), special=names).files()["tokenizer.json"])
+    core = json.loads(train_tokenizer(ByteBPE(size=340), sentences(), special_tokens=names).files()["tokenizer.json"])
     _write_merges(folder, core["model"])
 
 
@@ -86,7 +88,7 @@ def mbart(folder):
 
 
 def mbart_of_25(folder):
-    """With the class that says so, for a network that is no mBART."""
+    """With the tokenizer class in the config, for a network that is not mBART."""
     mbart(folder)
     (folder / "tokenizer_config.json").write_text('{"tokenizer_class": "MBartTokenizer"}')
 
@@ -97,7 +99,7 @@ def llama(folder):
 
 
 def marian(folder, codes=()):
-    """Two models, and one vocabulary that numbers the pieces of both."""
+    """Two SentencePiece models, and one vocabulary with the ids of the pieces of both."""
     for side, seed in (("source", 3), ("target", 4)):
         _pieces(folder / f"{side}.spm", seed=seed, unk_id=0, bos_id=1, eos_id=2)
     sides = [sentencepiece.SentencePieceProcessor(str(folder / f"{side}.spm")) for side in ("target", "source")]

@@ -1,0 +1,58 @@
+"""The keyword arguments of `model.translate` and `model.generate`, and what a string and a list of strings give."""
+
+from dataclasses import fields
+
+import pytest
+from unit.tasks import models
+from unit.tasks.models import comparable
+
+from regard.tasks.generate import GenerateKeywords, GenerateOptions
+from regard.tasks.results import Generation, Translation
+from regard.tasks.translate import TranslateKeywords, TranslateOptions
+
+TEXTS = ["the small dog", "a man"]
+
+
+@pytest.fixture(scope="module", params=["translate", "generate"])
+def task(request, tmp_path_factory):
+    """The method of the model, its result type, and the method of the `Translator` or `Generator`."""
+    folder = tmp_path_factory.mktemp(request.param)
+    if request.param == "translate":
+        model = models.opened(models.translating(folder))
+        return model.translate, Translation, model.translator(TranslateOptions()).translate
+    model = models.opened(models.continuing(folder))
+    return model.generate, Generation, model.generator(GenerateOptions()).generate
+
+
+@pytest.mark.parametrize(
+    ("keywords", "options"), [(TranslateKeywords, TranslateOptions), (GenerateKeywords, GenerateOptions)]
+)
+def test_the_keywords_are_the_fields_of_the_options(keywords, options):
+    assert set(keywords.__annotations__) == {field.name for field in fields(options)} | {"num_beams"}
+
+
+@pytest.mark.parametrize("kind", [list, tuple, iter])
+def test_a_string_gives_one_result_and_a_list_or_iterator_gives_a_list(task, kind):
+    run, result_type, _ = task
+    single = [run(text, max_new_tokens=4) for text in TEXTS]
+    assert all(type(result) is result_type for result in single)
+    results = run(kind(TEXTS), max_new_tokens=4)
+    assert isinstance(results, list)
+    assert [comparable(result) for result in results] == [comparable(result) for result in single]
+    assert [comparable(result) for result in run(kind(TEXTS[:1]), max_new_tokens=4)] == [comparable(single[0])]
+    assert run(kind([]), max_new_tokens=4) == []
+
+
+def test_num_beams_is_beam(task):
+    run, _, _ = task
+    results = [run(TEXTS[0], max_new_tokens=4, n_best=3, **{name: 3}) for name in ("beam", "num_beams")]
+    assert comparable(results[0]) == comparable(results[1])
+    assert len(results[1].alternatives) == 2
+    with pytest.raises(ValueError, match="beam and num_beams are the same option"):
+        run(TEXTS[0], beam=3, num_beams=3)
+
+
+def test_iterating_over_a_single_string_is_refused(task):
+    run, _, run_iterable = task
+    with pytest.raises(ValueError, match=rf"single string: pass a list of strings, or use Model\.{run.__name__}"):
+        run_iterable(TEXTS[0])
