@@ -1,4 +1,4 @@
-"""The kinds of vocabulary that can be trained, and what each does to a text."""
+"""Tokenization algorithms that can be trained, each with its normalization and pre-tokenization."""
 
 from __future__ import annotations
 
@@ -6,97 +6,98 @@ from dataclasses import dataclass
 
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers
 
-from regard.tokenization.tokenizer import Names
+from regard.tokenization.tokenizer import SpecialTokens
+from regard.tokenization.vocab_files import BERT_TOKENS
 
-USUAL = Names(padding="<pad>", unknown="<unk>", begin="<s>", end="</s>")
-BYTES = Names(padding="<pad>", begin="<s>", end="</s>")
-BERT = Names(padding="[PAD]", unknown="[UNK]", separator="[SEP]", classify="[CLS]", mask="[MASK]")
+DEFAULT_TOKENS = SpecialTokens(pad="<pad>", unk="<unk>", bos="<s>", eos="</s>")
+BYTE_LEVEL_TOKENS = SpecialTokens(pad="<pad>", bos="<s>", eos="</s>")
 
 
 @dataclass(frozen=True, kw_only=True)
 class WordPiece:
-    """BERT's: words, and pieces of words that begin with ##. Unknown characters are `[UNK]`; spaces are not kept."""
+    """WordPiece, as in BERT: words, and subwords marked with ##. Unknown words become `[UNK]`; whitespace is lost."""
 
     size: int = 30_000
-    lower: bool = False
-    """Texts are lower-cased and lose their accents."""
+    lowercase: bool = False
+    """Lowercase texts and strip accents."""
 
-    names = BERT
+    special_tokens = BERT_TOKENS
 
-    def empty(self, unknown: str | None) -> Tokenizer:
-        """The tokenizer before it has learnt anything."""
-        core = Tokenizer(models.WordPiece({}, unk_token=str(unknown), max_input_chars_per_word=100))
-        core.normalizer = normalizers.BertNormalizer(lowercase=self.lower)
-        core.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-        core.decoder = decoders.WordPiece(prefix="##")
-        return core
+    def build_untrained(self, unk_token: str | None) -> Tokenizer:
+        """Build the backend with an empty vocabulary."""
+        backend = Tokenizer(models.WordPiece({}, unk_token=str(unk_token), max_input_chars_per_word=100))
+        backend.normalizer = normalizers.BertNormalizer(lowercase=self.lowercase)
+        backend.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+        backend.decoder = decoders.WordPiece(prefix="##")
+        return backend
 
 
 @dataclass(frozen=True, kw_only=True)
 class ByteBPE:
-    """GPT-2's: bytes joined by how often they stand together. Nothing is unknown, and every text comes back exactly."""
+    """Byte-level BPE, as in GPT-2: frequent byte pairs are merged. No text is unknown, and encoding is lossless."""
 
     size: int = 8_000
 
-    names = BYTES
+    special_tokens = BYTE_LEVEL_TOKENS
 
-    def empty(self, unknown: str | None) -> Tokenizer:  # noqa: ARG002 (all kinds are asked alike)
-        """The tokenizer before it has learnt anything."""
-        core = Tokenizer(models.BPE())
-        core.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-        core.decoder = decoders.ByteLevel()
-        return core
+    def build_untrained(self, unk_token: str | None) -> Tokenizer:  # noqa: ARG002 (same signature for all algorithms)
+        """Build the backend with an empty vocabulary."""
+        backend = Tokenizer(models.BPE())
+        backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+        backend.decoder = decoders.ByteLevel()
+        return backend
 
 
 @dataclass(frozen=True, kw_only=True)
 class Unigram:
-    """T5's: pieces chosen so that texts become likely. Characters are made regular (NFKC), spaces are joined."""
+    """Unigram language model (Kudo 2018), as in T5. Texts are NFKC-normalized; runs of whitespace become one space."""
 
     size: int = 8_000
 
-    names = USUAL
+    special_tokens = DEFAULT_TOKENS
 
-    def empty(self, unknown: str | None) -> Tokenizer:  # noqa: ARG002 (all kinds are asked alike)
-        """The tokenizer before it has learnt anything."""
-        core = Tokenizer(models.Unigram())
-        core.normalizer = normalizers.Sequence([normalizers.NFKC(), normalizers.Replace(Regex(r"\s+"), " ")])
-        core.pre_tokenizer = pre_tokenizers.Metaspace(replacement="▁", prepend_scheme="always", split=True)
-        core.decoder = decoders.Metaspace(replacement="▁", prepend_scheme="always", split=True)
-        return core
+    def build_untrained(self, unk_token: str | None) -> Tokenizer:  # noqa: ARG002 (same signature for all algorithms)
+        """Build the backend with an empty vocabulary."""
+        backend = Tokenizer(models.Unigram())
+        backend.normalizer = normalizers.Sequence([normalizers.NFKC(), normalizers.Replace(Regex(r"\s+"), " ")])
+        backend.pre_tokenizer = pre_tokenizers.Metaspace(replacement="▁", prepend_scheme="always", split=True)
+        backend.decoder = decoders.Metaspace(replacement="▁", prepend_scheme="always", split=True)
+        return backend
 
 
 @dataclass(frozen=True, kw_only=True)
-class Words:
-    """What stands between spaces. All other words are unknown."""
+class WordLevel:
+    """Whole words, split at whitespace. Words outside the vocabulary become the unknown token."""
 
     size: int = 30_000
-    minimum: int = 1
-    """Words that are met less often are left out."""
+    min_frequency: int = 1
+    """Leave out words that occur less often."""
 
-    names = USUAL
+    special_tokens = DEFAULT_TOKENS
 
-    def empty(self, unknown: str | None) -> Tokenizer:
-        """The tokenizer before it has learnt anything."""
-        core = Tokenizer(models.WordLevel({}, unk_token=str(unknown)))
-        core.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-        return core
+    def build_untrained(self, unk_token: str | None) -> Tokenizer:
+        """Build the backend with an empty vocabulary."""
+        backend = Tokenizer(models.WordLevel({}, unk_token=str(unk_token)))
+        backend.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+        return backend
 
 
 @dataclass(frozen=True, kw_only=True)
-class Characters:
-    """Single characters, spaces and line ends included: a text of known characters comes back exactly."""
+class CharacterLevel:
+    """Single characters, including spaces and newlines: encoding is lossless for texts of known characters."""
 
     size: int = 1_000
-    minimum: int = 1
-    """Characters that are met less often are left out."""
+    min_frequency: int = 1
+    """Leave out characters that occur less often."""
 
-    names = USUAL
+    special_tokens = DEFAULT_TOKENS
 
-    def empty(self, unknown: str | None) -> Tokenizer:
-        """The tokenizer before it has learnt anything."""
-        core = Tokenizer(models.BPE(unk_token=unknown))
-        core.decoder = decoders.Fuse()
-        return core
+    def build_untrained(self, unk_token: str | None) -> Tokenizer:
+        """Build the backend with an empty vocabulary."""
+        backend = Tokenizer(models.BPE(unk_token=unk_token))
+        backend.decoder = decoders.Fuse()
+        return backend
 
 
-Kind = WordPiece | ByteBPE | Unigram | Words | Characters
+Algorithm = WordPiece | ByteBPE | Unigram | WordLevel | CharacterLevel
+"""Any of the algorithms."""

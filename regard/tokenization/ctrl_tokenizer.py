@@ -1,4 +1,4 @@
-"""CTRL: words cut by byte-pair encoding; a piece that does not end its word is written with `@@`."""
+"""CTRL's tokenizer: byte-pair encoding of words; a token that does not end its word is marked with `@@`."""
 
 from __future__ import annotations
 
@@ -9,98 +9,101 @@ import tokenizers
 from tokenizers import Regex, models, pre_tokenizers
 
 from regard.tokenization.io import TokenizerError, read_text
-from regard.tokenization.remapped_tokenizer import Renumbered
-from regard.tokenization.special_tokens import Theirs, content
-from regard.tokenization.tokenizer import Encoded, Names
-from regard.tokenization.vocab_files import read_vocabulary
+from regard.tokenization.remapped_tokenizer import RemappedTokenizer
+from regard.tokenization.special_tokens import TokenizerConfig, token_content
+from regard.tokenization.tokenizer import Encoding, SpecialTokens
+from regard.tokenization.vocab_files import read_vocab
 
-_CONTROLS = (
+_CONTROL_CODES = (
     "Pregnancy Christianity Explain Fitness Saving Ask Ass Joke Questions Thoughts Retail Feminism Writing Atheism "
     "Netflix Computing Opinion Alone Funny Gaming Human India Joker Diet Legal Norman Tip Weight Movies Running "
     "Science Horror Confession Finance Politics Scary Support Technologies Teenage Event Learned Notion Wikipedia "
     "Books Extract Confessions Conspiracy Links Narcissus Relationship Relationships Reviews News Translation "
     "multilingual"
 )
-CONTROLS = _CONTROLS.split()
-"""The words that a text for CTRL may begin with: they say what kind of text it is."""
+CONTROL_CODES = _CONTROL_CODES.split()
+"""Control codes: the words at the start of a text that select its style and domain."""
 
-END = "</w>"
-
-
-class CTRL(Renumbered):
-    """CTRL's tokenizer. Its control codes are ordinary words: `encode(text, control="Reviews")` puts one first."""
-
-    def _rows(
-        self, texts: Sequence[str], pairs: Sequence[str] | None, special_tokens: bool, read_special: bool
-    ) -> list[Encoded]:
-        rows = super()._rows(texts, pairs, special_tokens, read_special)
-        for row in rows:
-            for place, number in enumerate(row.ids):
-                row.ids[place] = self._numbers[number]
-                row.tokens[place] = self.token(row.ids[place])
-        return rows
-
-    def _ids(self, texts: Sequence[str], special_tokens: bool) -> list[list[int]]:
-        numbers = self._numbers
-        return [[numbers[number] for number in row] for row in super()._ids(texts, special_tokens)]
-
-    def _texts(self, rows: list[list[int]], keep_special: bool) -> list[str]:
-        dropped = () if keep_special else (self.special.unknown,)
-        kept = [[self.token(number) for number in row if number not in dropped] for row in rows]
-        return [" ".join(tokens).replace("@@ ", "").strip() for tokens in kept]
+END_OF_WORD = "</w>"
 
 
-def load(vocabulary: Path, merges: Path, theirs: Theirs, longest: int | None) -> CTRL:
-    """Read the two files of a CTRL vocabulary."""
-    ids, pairs = read_vocabulary(vocabulary), _merges(merges)
-    unknown = content(theirs.get("unk_token", "<unk>"))
-    if unknown not in ids:
-        raise TokenizerError(f"{vocabulary}: there is no {unknown} in it, which every CTRL vocabulary has")
-    inner = _inner(ids, pairs, unknown)
-    core = tokenizers.Tokenizer(
-        models.BPE(vocab=inner, merges=pairs, unk_token=unknown, end_of_word_suffix=END, fuse_unk=False)
+class CTRLTokenizer(RemappedTokenizer):
+    """CTRL's tokenizer. Control codes are ordinary words; `encode(text, control="Reviews")` prepends one."""
+
+    def _encode_batch(
+        self, texts: Sequence[str], pairs: Sequence[str] | None, add_special_tokens: bool, parse_special_tokens: bool
+    ) -> list[Encoding]:
+        encodings = super()._encode_batch(texts, pairs, add_special_tokens, parse_special_tokens)
+        for encoding in encodings:
+            for index, backend_id in enumerate(encoding.ids):
+                encoding.ids[index] = self._id_map[backend_id]
+                encoding.tokens[index] = self.id_to_token(encoding.ids[index])
+        return encodings
+
+    def _encode_batch_ids(self, texts: Sequence[str], add_special_tokens: bool) -> list[list[int]]:
+        id_map = self._id_map
+        return [
+            [id_map[backend_id] for backend_id in ids] for ids in super()._encode_batch_ids(texts, add_special_tokens)
+        ]
+
+    def _decode_batch(self, id_lists: list[list[int]], skip_special_tokens: bool) -> list[str]:
+        skipped = (self.special_ids.unk,) if skip_special_tokens else ()
+        token_lists = [[self.id_to_token(token_id) for token_id in ids if token_id not in skipped] for ids in id_lists]
+        return [" ".join(tokens).replace("@@ ", "").strip() for tokens in token_lists]
+
+
+def load_ctrl_tokenizer(
+    vocab_path: Path, merges_path: Path, config: TokenizerConfig, model_max_length: int | None
+) -> CTRLTokenizer:
+    """Load a CTRL tokenizer from its vocabulary and merges files."""
+    vocab, merges = read_vocab(vocab_path), _read_merges(merges_path)
+    unk = token_content(config.get("unk_token", "<unk>"))
+    if unk not in vocab:
+        raise TokenizerError(f"{vocab_path}: the unknown token {unk!r} is missing; every CTRL vocabulary has one")
+    backend_vocab = _backend_vocab(vocab, merges, unk)
+    backend = tokenizers.Tokenizer(
+        models.BPE(vocab=backend_vocab, merges=merges, unk_token=unk, end_of_word_suffix=END_OF_WORD, fuse_unk=False)
     )
-    core.pre_tokenizer = pre_tokenizers.Split(Regex(r"\S+\n?"), behavior="removed", invert=True)
-    core.add_special_tokens([unknown])
-    numbers = [ids.get(_written(piece), ids[unknown]) for piece in inner]
+    backend.pre_tokenizer = pre_tokenizers.Split(Regex(r"\S+\n?"), behavior="removed", invert=True)
+    backend.add_special_tokens([unk])
     names = ("vocab.json", "merges.txt", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json")
-    files = {name: vocabulary.with_name(name) for name in names} | {"vocab.json": vocabulary, "merges.txt": merges}
-    result = CTRL(
-        core,
-        Names(unknown=unknown),
-        ids=ids,
-        numbers=numbers,
-        files={name: path.read_bytes() for name, path in files.items() if path.is_file()},
+    paths = {name: vocab_path.with_name(name) for name in names} | {"vocab.json": vocab_path, "merges.txt": merges_path}
+    result = CTRLTokenizer(
+        backend,
+        SpecialTokens(unk=unk),
+        vocab=vocab,
+        id_map=[vocab.get(_published_token(piece), vocab[unk]) for piece in backend_vocab],
+        files={name: path.read_bytes() for name, path in paths.items() if path.is_file()},
         tokenizer_class="CTRLTokenizer",
         family="ctrl",
-        longest=longest,
+        model_max_length=model_max_length,
     )
-    result.controls = {name: ids[name] for name in CONTROLS if name in ids}
+    result.control_codes = {code: vocab[code] for code in CONTROL_CODES if code in vocab}
     return result
 
 
-def _merges(path: Path) -> list[tuple[str, str]]:
-    """Pairs in the order of joining. The first line is a header, and a line that is no pair joins nothing."""
+def _read_merges(path: Path) -> list[tuple[str, str]]:
+    """Read the merges in order. The first line is a header; lines that are not a pair are ignored."""
     lines = [line.split() for line in read_text(path).split("\n")[1:]]
-    return [(words[0], words[1]) for words in lines if len(words) == 2]
+    return [(fields[0], fields[1]) for fields in lines if len(fields) == 2]
 
 
-def _inner(ids: dict[str, int], pairs: list[tuple[str, str]], unknown: str) -> dict[str, int]:
-    """The pieces that joining works with, in the way of byte-pair encoding: the last of a word ends in `</w>`.
+def _backend_vocab(vocab: dict[str, int], merges: list[tuple[str, str]], unk: str) -> dict[str, int]:
+    """Return the backend's vocabulary, in which the last token of a word ends in `</w>`.
 
-    The published vocabulary lacks some that are only met on the way, so these have numbers of their own.
+    It has ids of its own, because the published vocabulary lacks some intermediate merge results.
     """
-    letters = [piece for token in ids for piece in _letters(token)]
-    joined = [piece for left, right in pairs for piece in (left, right, left + right)]
-    return {piece: number for number, piece in enumerate(dict.fromkeys([unknown, *letters, *joined]))}
+    alphabet = [piece for token in vocab for piece in _alphabet_pieces(token)]
+    merged = [piece for left, right in merges for piece in (left, right, left + right)]
+    return {piece: index for index, piece in enumerate(dict.fromkeys([unk, *alphabet, *merged]))}
 
 
-def _letters(token: str) -> list[str]:
-    """A token of one character as joining sees it: at the end of a word, or before."""
-    found = [token + END] if len(token) == 1 else []
-    return [*found, token[:-2]] if len(token) == 3 and token.endswith("@@") else found
+def _alphabet_pieces(token: str) -> list[str]:
+    """Return the backend spelling of a token of one character: at the end of a word, or before it."""
+    pieces = [token + END_OF_WORD] if len(token) == 1 else []
+    return [*pieces, token[:-2]] if len(token) == 3 and token.endswith("@@") else pieces
 
 
-def _written(piece: str) -> str:
-    """A piece as the published vocabulary writes it."""
-    return piece.removesuffix(END) if piece.endswith(END) or piece == "<unk>" else f"{piece}@@"
+def _published_token(piece: str) -> str:
+    """Return the spelling of a backend piece in the published vocabulary."""
+    return piece.removesuffix(END_OF_WORD) if piece.endswith(END_OF_WORD) or piece == "<unk>" else f"{piece}@@"

@@ -1,4 +1,4 @@
-"""A fair sample of lines that never holds more than a given number of bytes, whatever the size of the files."""
+"""A uniform random sample of lines, limited to a number of bytes whatever the size of the files."""
 
 from __future__ import annotations
 
@@ -6,44 +6,44 @@ import random
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-OVERHEAD = 100
-"""What a line costs in memory beside its characters."""
+LINE_OVERHEAD_BYTES = 100
+"""Memory of a Python string beyond its characters."""
 
 
 @dataclass(frozen=True)
-class Sample:
-    """Lines, in their order, and how many there were."""
+class LineSample:
+    """Sampled lines in their original order, with the totals of the population."""
 
     texts: list[str]
-    kept_bytes: int
-    lines: int
-    bytes: int
+    sampled_bytes: int
+    total_lines: int
+    total_bytes: int
 
     @property
-    def whole(self) -> bool:
-        """Whether nothing was left out."""
-        return len(self.texts) == self.lines
+    def complete(self) -> bool:
+        """Whether the sample contains every line."""
+        return len(self.texts) == self.total_lines
 
 
-def sample(texts: Iterable[str], limit: int, seed: int) -> Sample:
-    """All texts if they fit into `limit` bytes of memory; otherwise as many as fit, each as likely as any other.
+def sample_lines(texts: Iterable[str], limit_bytes: int, seed: int) -> LineSample:
+    """Return all texts if they fit into `limit_bytes` of memory, else a uniform random sample that fits.
 
-    Every text draws a number. When the limit is reached, the texts with the higher half of the numbers go, and only
-    lower numbers are taken from there on. One pass, and the same seed gives the same sample.
+    Every text draws a random key. Whenever the limit is exceeded, the threshold is halved, and only texts with a key
+    below it are kept or accepted. This takes one pass, and the same seed gives the same sample.
     """
     draw = random.Random(seed).random
-    kept: list[tuple[float, str]] = []
-    ceiling, cost, lines, total = 1.0, 0, 0, 0
+    sampled: list[tuple[float, str]] = []
+    threshold, cost, total_lines, total_bytes = 1.0, 0, 0, 0
     for text in texts:
-        number, size = draw(), len(text.encode("utf-8", "surrogatepass"))
-        lines, total = lines + 1, total + size
-        if number >= ceiling:
+        key, size = draw(), len(text.encode("utf-8", "surrogatepass"))
+        total_lines, total_bytes = total_lines + 1, total_bytes + size
+        if key >= threshold:
             continue
-        kept.append((number, text))
-        cost += size + OVERHEAD
-        while cost > limit and len(kept) > 1:
-            ceiling /= 2
-            kept = [pair for pair in kept if pair[0] < ceiling]
-            cost = sum(len(text.encode("utf-8", "surrogatepass")) + OVERHEAD for _, text in kept)
-    chosen = [text for _, text in kept]
-    return Sample(chosen, cost - OVERHEAD * len(chosen), lines, total)
+        sampled.append((key, text))
+        cost += size + LINE_OVERHEAD_BYTES
+        while cost > limit_bytes and len(sampled) > 1:
+            threshold /= 2
+            sampled = [pair for pair in sampled if pair[0] < threshold]
+            cost = sum(len(text.encode("utf-8", "surrogatepass")) + LINE_OVERHEAD_BYTES for _, text in sampled)
+    lines = [text for _, text in sampled]
+    return LineSample(lines, cost - LINE_OVERHEAD_BYTES * len(lines), total_lines, total_bytes)

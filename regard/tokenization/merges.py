@@ -1,4 +1,4 @@
-"""What the tokens of a vocabulary were merged from."""
+"""The merges of a BPE vocabulary."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ from collections.abc import Mapping
 from typing import Any
 
 
-def merged(model: Mapping[str, Any]) -> dict[str, tuple[str, str]]:
-    """The two tokens that each token was merged from; none where a vocabulary was not made by merging.
+def read_merge_table(model: Mapping[str, Any]) -> dict[str, tuple[str, str]]:
+    """Return the two tokens that each token was merged from; empty for a vocabulary without merges.
 
-    `model` is what stands under that name in a `tokenizer.json`. Where several merges make the same token the first
-    counts, as it does when a text is cut.
+    `model` is the entry of that name in a `tokenizer.json`. If several merges produce the same token, the first one
+    counts, because it has the highest priority when a text is tokenized.
     """
-    inside = model.get("continuing_subword_prefix") or ""  # it marks a piece that begins no word, and goes with merging
-    found: dict[str, tuple[str, str]] = {}
+    prefix = model.get("continuing_subword_prefix") or ""  # marks a token inside a word; merging removes it
+    table: dict[str, tuple[str, str]] = {}
     for merge in model.get("merges", ()):
-        left, right = merge.split(" ") if isinstance(merge, str) else merge  # older files write pairs as one text
-        found.setdefault(left + right.removeprefix(inside), (left, right))
-    return found
+        left, right = merge.split(" ") if isinstance(merge, str) else merge  # older files store a pair as one string
+        table.setdefault(left + right.removeprefix(prefix), (left, right))
+    return table

@@ -1,4 +1,4 @@
-"""Tokenizers whose published ids are not those that the library counts with."""
+"""Tokenizers whose published ids differ from those of the backend."""
 
 from __future__ import annotations
 
@@ -8,64 +8,67 @@ from pathlib import Path
 
 import tokenizers
 
-from regard.tokenization.io import TokenizerError, write_files
-from regard.tokenization.tokenizer import Names, Tokenizer
+from regard.tokenization.io import write_files
+from regard.tokenization.tokenizer import SpecialTokens, Tokenizer
 
 
-class Renumbered(Tokenizer):
-    """A tokenizer that cuts text with one vocabulary and numbers the pieces by another.
+class RemappedTokenizer(Tokenizer):
+    """A tokenizer that splits text with the backend's vocabulary and maps the pieces to the ids of another one.
 
-    It is saved as it was published: no `tokenizer.json` can say this.
+    It is saved in its published format, because `tokenizer.json` cannot express such a mapping.
     """
 
     def __init__(
         self,
-        core: tokenizers.Tokenizer,
-        names: Names,
+        backend: tokenizers.Tokenizer,
+        special_tokens: SpecialTokens,
         *,
-        ids: Mapping[str, int],
-        numbers: Sequence[int],
+        vocab: Mapping[str, int],
+        id_map: Sequence[int],
         files: Mapping[str, bytes],
         tokenizer_class: str,
         family: str,
-        longest: int | None,
+        model_max_length: int | None,
         target: Tokenizer | None = None,
     ) -> None:
-        self._published = ids
-        self._by_id = {number: token for token, number in ids.items()}
-        self._numbers = numbers
-        self._files = files
-        self._class = tokenizer_class
-        super().__init__(core, names, family=family, longest=longest, target=target)
+        self._vocab = vocab
+        self._id_to_token = {token_id: token for token, token_id in vocab.items()}
+        self._id_map = id_map
+        self._source_files = files
+        self._tokenizer_class = tokenizer_class
+        super().__init__(backend, special_tokens, family=family, model_max_length=model_max_length, target=target)
 
-    def _find(self, token: str | None) -> int | None:
-        return None if token is None else self._published.get(token)
+    def _find_id(self, token: str | None) -> int | None:
+        return None if token is None else self._vocab.get(token)
 
-    def vocabulary(self) -> dict[str, int]:
-        """All tokens with their published ids."""
-        return dict(self._published)
+    def get_vocab(self) -> dict[str, int]:
+        """Return all tokens with their published ids."""
+        return dict(self._vocab)
 
-    def token(self, number: int) -> str:
-        """The token with this id."""
-        if number not in self._by_id:
-            raise TokenizerError(f"there is no token with id {number}: the vocabulary ends at {len(self) - 1}")
-        return self._by_id[number]
+    def id_to_token(self, token_id: int) -> str:
+        """Return the token with this published id."""
+        if token_id not in self._id_to_token:
+            raise self._unknown_id_error(token_id)
+        return self._id_to_token[token_id]
 
-    def parts(self) -> dict[int, tuple[int, int]]:
-        """The two tokens that each token was merged from, by published ids; a piece that has none parts nothing."""
-        numbers, whole = self._numbers, {self.special.unknown, *self.controls.values()}
-        found = {numbers[token]: (numbers[left], numbers[right]) for token, (left, right) in super().parts().items()}
-        return {token: pair for token, pair in found.items() if whole.isdisjoint((token, *pair))}
+    def merge_table(self) -> dict[int, tuple[int, int]]:
+        """Return the two tokens that each token was merged from, by published ids.
+
+        Merges are left out if a token in them is unknown to the published vocabulary, or is a control code.
+        """
+        id_map, atomic = self._id_map, {self.special_ids.unk, *self.control_codes.values()}
+        table = {id_map[token]: (id_map[left], id_map[right]) for token, (left, right) in super().merge_table().items()}
+        return {token: pair for token, pair in table.items() if atomic.isdisjoint((token, *pair))}
 
     def files(self) -> dict[str, bytes]:
-        """The files that `save` writes: those that were read, with a class by which transformers opens them."""
-        config = json.loads(self._files.get("tokenizer_config.json", b"{}"))
-        config.setdefault("tokenizer_class", self._class)
-        if self.longest is not None:
-            config.setdefault("model_max_length", self.longest)
-        written = (json.dumps(config, indent=2, ensure_ascii=False) + "\n").encode()
-        return {**self._files, "tokenizer_config.json": written}
+        """Return the files that `save` writes: those that were read, with the tokenizer class for transformers."""
+        config = json.loads(self._source_files.get("tokenizer_config.json", b"{}"))
+        config.setdefault("tokenizer_class", self._tokenizer_class)
+        if self.model_max_length is not None:
+            config.setdefault("model_max_length", self.model_max_length)
+        content = (json.dumps(config, indent=2, ensure_ascii=False) + "\n").encode()
+        return {**self._source_files, "tokenizer_config.json": content}
 
     def save(self, folder: str | Path) -> None:
-        """Write the tokenizer to a folder, both sides of it, in the layout in which it was published."""
+        """Write the tokenizer to a folder in its published format, source and target side together."""
         write_files(Path(folder), self.files())

@@ -1,8 +1,8 @@
 """SentencePiece `.model` files, read without the sentencepiece package.
 
-Such a file is a message in the protobuf wire format: fields one after another, each a number, a type and a value.
-Only what a tokenizer needs is taken out; everything else is passed over. The file is not trusted: every length is
-checked against what is left of the file before anything is read.
+Such a file is a message in the protobuf wire format: a sequence of fields, each with a number, a type and a value.
+The parser extracts what a tokenizer needs and skips everything else. The file is not trusted: every length is checked
+against the remaining bytes before anything is read.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from typing import TypeVar
 
 from regard.tokenization.io import TokenizerError
 
-LARGEST = 256 * 2**20
-"""The largest published models have a few megabytes."""
+MAX_FILE_BYTES = 256 * 2**20
+"""Size limit: the largest published models have a few megabytes."""
 
 
 E = TypeVar("E", bound=enum.IntEnum)
 
 
-class Kind(enum.IntEnum):
-    """How text is cut into pieces."""
+class ModelType(enum.IntEnum):
+    """The segmentation algorithm (`TrainerSpec.ModelType` of the format)."""
 
     UNIGRAM = 1
     BPE = 2
@@ -32,8 +32,8 @@ class Kind(enum.IntEnum):
     CHAR = 4
 
 
-class PieceKind(enum.IntEnum):
-    """What a piece is for."""
+class PieceType(enum.IntEnum):
+    """The type of a piece (`ModelProto.SentencePiece.Type` of the format)."""
 
     NORMAL = 1
     UNKNOWN = 2
@@ -45,144 +45,147 @@ class PieceKind(enum.IntEnum):
 
 @dataclass(frozen=True)
 class Piece:
-    """One entry of the vocabulary; its place is its id."""
+    """One entry of the vocabulary; its index is its id."""
 
     text: str
     score: float
-    kind: PieceKind
+    type: PieceType
 
 
 @dataclass(frozen=True, kw_only=True)
-class SentencePiece:
-    """What a `.model` file says."""
+class SentencePieceModel:
+    """Content of a `.model` file."""
 
     pieces: list[Piece]
-    kind: Kind
-    unknown: int
+    model_type: ModelType
+    unk_id: int
     byte_fallback: bool
-    characters: bytes
-    """The compiled table of how characters are normalised; empty where text stays as it is."""
-    add_space: bool
-    """A space is put before the text."""
-    join_spaces: bool
-    """Several spaces count as one, and those at the ends as none."""
+    precompiled_charsmap: bytes
+    """The compiled normalization rules; empty if characters are not normalized."""
+    add_dummy_prefix: bool
+    """Put a space before the text."""
+    remove_extra_whitespaces: bool
+    """Collapse runs of spaces to one, and strip those at both ends."""
 
     @property
     def scores(self) -> list[tuple[str, float]]:
-        """Pieces and scores by id."""
+        """Text and score of all pieces, in the order of their ids."""
         return [(piece.text, piece.score) for piece in self.pieces]
 
 
-def read(path: Path) -> SentencePiece:
+def read_sentencepiece_model(path: Path) -> SentencePieceModel:
     """Read a `.model` (or `.spm`) file."""
     try:
         size = path.stat().st_size
-        if size > LARGEST:
+        if size > MAX_FILE_BYTES:
             raise TokenizerError(f"{path} has {size:,} bytes: too large for a SentencePiece model")
         data = path.read_bytes()
     except OSError as error:
         raise TokenizerError(f"{path} cannot be read: {error.strerror}") from None
     if data.startswith(b"version https://git-lfs"):
-        raise TokenizerError(f"{path} is only a pointer to the model: fetch the file itself (git lfs pull)")
+        raise TokenizerError(f"{path} is a git-lfs pointer, not the model: run `git lfs pull`")
     try:
-        return _model(data)
-    except (_GarbageError, UnicodeDecodeError, struct.error) as error:
-        raise TokenizerError(f"{path} is damaged or no SentencePiece model ({error}): copy it again") from None
+        return _parse_model(data)
+    except (_ParseError, UnicodeDecodeError, struct.error) as error:
+        raise TokenizerError(f"{path} is corrupt or not a SentencePiece model ({error}): copy it again") from None
 
 
-class _GarbageError(Exception):
-    """The bytes are not what they should be."""
+class _ParseError(Exception):
+    """The bytes are not a valid model."""
 
 
-def _model(data: bytes) -> SentencePiece:
+def _parse_model(data: bytes) -> SentencePieceModel:
     pieces: list[Piece] = []
     trainer: dict[int, int | bytes] = {}
     normalizer: dict[int, int | bytes] = {}
-    for number, value in _fields(data):
-        match number:
+    for field_number, value in _parse_fields(data):
+        match field_number:
             case 1:
-                pieces.append(_piece(_bytes(value)))
+                pieces.append(_parse_piece(_require_bytes(value)))
             case 2:
-                trainer = dict(_fields(_bytes(value)))
+                trainer = dict(_parse_fields(_require_bytes(value)))
             case 3:
-                normalizer = dict(_fields(_bytes(value)))
+                normalizer = dict(_parse_fields(_require_bytes(value)))
     if not pieces:
-        raise _GarbageError("it holds no pieces")
-    unknown = _signed(trainer.get(40, 0))
-    if not 0 <= unknown < len(pieces):
-        raise _GarbageError(f"the unknown piece is said to be number {unknown} of {len(pieces)}")
-    return SentencePiece(
+        raise _ParseError("it has no pieces")
+    unk_id = _to_signed(trainer.get(40, 0))
+    if not 0 <= unk_id < len(pieces):
+        raise _ParseError(f"unk_id {unk_id} is out of range for {len(pieces)} pieces")
+    return SentencePieceModel(
         pieces=pieces,
-        kind=_enum(Kind, trainer.get(3, 1)),
-        unknown=unknown,
+        model_type=_parse_enum(ModelType, trainer.get(3, 1)),
+        unk_id=unk_id,
         byte_fallback=bool(trainer.get(35, 0)),
-        characters=_bytes(normalizer.get(2, b"")),
-        add_space=bool(normalizer.get(3, 1)),
-        join_spaces=bool(normalizer.get(4, 1)),
+        precompiled_charsmap=_require_bytes(normalizer.get(2, b"")),
+        add_dummy_prefix=bool(normalizer.get(3, 1)),
+        remove_extra_whitespaces=bool(normalizer.get(4, 1)),
     )
 
 
-def _piece(data: bytes) -> Piece:
-    fields = dict(_fields(data))
-    score = struct.unpack("<f", _bytes(fields.get(2, b"\0\0\0\0")))[0]
-    return Piece(_bytes(fields.get(1, b"")).decode(), score, _enum(PieceKind, fields.get(3, 1)))
+def _parse_piece(data: bytes) -> Piece:
+    fields = dict(_parse_fields(data))
+    score = struct.unpack("<f", _require_bytes(fields.get(2, b"\0\0\0\0")))[0]
+    return Piece(_require_bytes(fields.get(1, b"")).decode(), score, _parse_enum(PieceType, fields.get(3, 1)))
 
 
-def _enum(kind: type[E], value: int | bytes) -> E:
+def _parse_enum(enum_type: type[E], value: int | bytes) -> E:
     try:
-        return kind(_signed(value))
+        return enum_type(_to_signed(value))
     except ValueError:
-        raise _GarbageError(f"{kind.__name__} {value!r} is unknown") from None
+        raise _ParseError(f"{enum_type.__name__} {value!r} is unknown") from None
 
 
-def _fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
-    """Number and value of each field of a message: a number for varints, bytes for everything else."""
-    at = 0
-    while at < len(data):
-        tag, at = _varint(data, at)
-        number, wire = tag >> 3, tag & 7
-        if wire == 0:
-            whole, at = _varint(data, at)
-            yield number, whole
+def _parse_fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
+    """Yield number and value of each field of a message: an int for varints, bytes for all other types."""
+    offset = 0
+    while offset < len(data):
+        tag, offset = _read_varint(data, offset)
+        field_number, wire_type = tag >> 3, tag & 7
+        if wire_type == 0:
+            value, offset = _read_varint(data, offset)
+            yield field_number, value
             continue
-        match wire:
+        match wire_type:
             case 1:
                 length = 8
             case 2:
-                length, at = _varint(data, at)
+                length, offset = _read_varint(data, offset)
             case 5:
                 length = 4
             case _:
-                raise _GarbageError(f"byte {at} begins a field of the unknown type {wire}")
-        if length > len(data) - at:
-            raise _GarbageError(f"a field at byte {at} claims {length} bytes, and {len(data) - at} are left")
-        yield number, data[at : at + length]
-        at += length
+                raise _ParseError(f"unknown wire type {wire_type} at byte {offset}")
+        if length > len(data) - offset:
+            raise _ParseError(
+                f"the field at byte {offset} has length {length}, but only {len(data) - offset} bytes are left"
+            )
+        yield field_number, data[offset : offset + length]
+        offset += length
 
 
-def _varint(data: bytes, at: int) -> tuple[int, int]:
-    if at < len(data) and data[at] < 0x80:  # nearly all of them
-        return data[at], at + 1
+def _read_varint(data: bytes, offset: int) -> tuple[int, int]:
+    """Return a varint and the offset after it."""
+    if offset < len(data) and data[offset] < 0x80:  # fast path: nearly all varints have one byte
+        return data[offset], offset + 1
     value = 0
     for shift in range(0, 70, 7):
-        if at >= len(data):
-            raise _GarbageError("it ends in the middle of a number")
-        value |= (data[at] & 0x7F) << shift
-        at += 1
-        if data[at - 1] < 0x80:
-            return value, at
-    raise _GarbageError(f"a number at byte {at} does not end")
+        if offset >= len(data):
+            raise _ParseError("truncated varint")
+        value |= (data[offset] & 0x7F) << shift
+        offset += 1
+        if data[offset - 1] < 0x80:
+            return value, offset
+    raise _ParseError(f"the varint that ends at byte {offset} is too long")
 
 
-def _bytes(value: int | bytes) -> bytes:
+def _require_bytes(value: int | bytes) -> bytes:
     if isinstance(value, int):
-        raise _GarbageError("a number stands where text should be")
+        raise _ParseError("expected bytes, found a varint")
     return value
 
 
-def _signed(value: int | bytes) -> int:
-    """Negative numbers are written as their 64-bit two's complement."""
+def _to_signed(value: int | bytes) -> int:
+    """Return a signed varint: negative numbers are stored as their 64-bit two's complement."""
     if isinstance(value, bytes):
-        raise _GarbageError("text stands where a number should be")
+        raise _ParseError("expected a varint, found bytes")
     value &= 2**64 - 1
     return value - 2**64 if value >= 2**63 else value

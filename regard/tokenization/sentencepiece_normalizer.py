@@ -1,8 +1,7 @@
-"""How SentencePiece normalises text: characters by a compiled table, spaces by rule.
+"""SentencePiece's text normalization: characters by a compiled table of rules, whitespace by options of the model.
 
-The table maps the longest matching run of bytes to a replacement. It is a trie in two arrays folded into one (Aoe's
-double array, as in the darts-clone library): the unit after a byte `c` is found at `position ^ c`, and is the right
-one if it carries `c` as its label.
+The table maps the longest matching byte sequence to a replacement. It is a trie stored as a double array (Aoe 1989, as
+in the darts-clone library): the child of a unit by the byte `c` is at `position ^ c`, and is valid if its label is `c`.
 """
 
 from __future__ import annotations
@@ -10,144 +9,149 @@ from __future__ import annotations
 import struct
 
 from regard.tokenization.io import TokenizerError
-from regard.tokenization.sentencepiece_model import PieceKind, SentencePiece
+from regard.tokenization.sentencepiece_model import PieceType, SentencePieceModel
 
 SPACE = "▁"
-LABEL = 1 << 31 | 0xFF
-LONGEST = 64
-"""Characters that are looked at together: no rule is as long."""
-EVERY = frozenset([b"", b"every"])
-"""Whatever follows, a closer look is due."""
-UNKNOWN = ("", EVERY)
+LABEL_MASK = 1 << 31 | 0xFF
+MAX_RULE_LENGTH = 64
+"""Maximum length of a match in characters: no rule is as long."""
+ANY_FOLLOWER = frozenset([b"", b"every"])
+"""The slow path is needed whatever follows."""
+NOT_CACHED = ("", ANY_FOLLOWER)
 
 
-class Normalizer:
-    """What a model does to a text before it is cut: exactly what the sentencepiece package does."""
+class SentencePieceNormalizer:
+    """Normalizes text exactly as the sentencepiece package does for a model."""
 
-    def __init__(self, model: SentencePiece) -> None:
-        self._units, self._texts = _table(model.characters)
-        self._add, self._join = model.add_space, model.join_spaces
-        defined = [piece.text for piece in model.pieces if piece.kind is PieceKind.USER_DEFINED]
-        self._defined = sorted(defined, key=len, reverse=True)
-        self._plain = self._ascii_stays()
-        self._known: dict[str, tuple[str, frozenset[bytes]]] = {}
-        """What a character becomes by itself, and the bytes after which a closer look is due."""
+    def __init__(self, model: SentencePieceModel) -> None:
+        self._units, self._replacements = _parse_charsmap(model.precompiled_charsmap)
+        self._add_dummy_prefix, self._remove_extra_whitespaces = model.add_dummy_prefix, model.remove_extra_whitespaces
+        user_defined = [piece.text for piece in model.pieces if piece.type is PieceType.USER_DEFINED]
+        self._user_defined = sorted(user_defined, key=len, reverse=True)
+        self._ascii_unchanged = self._keeps_ascii()
+        self._cache: dict[str, tuple[str, frozenset[bytes]]] = {}
+        """Replacement of each single character, and the following bytes that require the slow path."""
 
-    def normal(self, text: str) -> str:
-        """The normal form of a text, in which a space is written ▁."""
-        if self._plain and text.isascii() and text.isprintable():
-            words = " ".join(text.split()) if self._join else text
-            return f"{SPACE if self._add and words else ''}{words}".replace(" ", SPACE)
-        return self.aligned(text)[0]
+    def normalize(self, text: str) -> str:
+        """Normalize a text; spaces become ▁."""
+        if self._ascii_unchanged and text.isascii() and text.isprintable():
+            words = " ".join(text.split()) if self._remove_extra_whitespaces else text
+            return f"{SPACE if self._add_dummy_prefix and words else ''}{words}".replace(" ", SPACE)
+        return self.normalize_with_offsets(text)[0]
 
-    def aligned(self, text: str) -> tuple[str, list[int], list[int]]:
-        """The normal form, and where each of its characters begins and ends in the text as it was."""
-        normal: list[str] = []
-        begins: list[int] = []
+    def normalize_with_offsets(self, text: str) -> tuple[str, list[int], list[int]]:
+        """Normalize a text; also return start and end of each normalized character in the original text."""
+        normalized: list[str] = []
+        starts: list[int] = []
         ends: list[int] = []
-        if self._add and text and not self._join:
-            normal, begins, ends = [SPACE], [0], [0]
-        after_space, at = self._join, 0
-        while at < len(text):
-            new, followers = self._known.get(text[at], UNKNOWN)
-            used = 1
-            if followers and (followers is EVERY or text[at + 1 : at + 2].encode()[:1] in followers):
-                new, used = self._next(text, at)
-            for character in new:
+        if self._add_dummy_prefix and text and not self._remove_extra_whitespaces:
+            normalized, starts, ends = [SPACE], [0], [0]
+        after_space, position = self._remove_extra_whitespaces, 0
+        while position < len(text):
+            replacement, followers = self._cache.get(text[position], NOT_CACHED)
+            length = 1
+            if followers and (followers is ANY_FOLLOWER or text[position + 1 : position + 2].encode()[:1] in followers):
+                replacement, length = self._normalize_at(text, position)
+            for character in replacement:
                 if character == " " and after_space:
                     continue
-                if self._add and not normal:
-                    normal.append(SPACE)
-                    begins.append(at)
-                    ends.append(at)
-                normal.append(SPACE if character == " " else character)
-                begins.append(at)
-                ends.append(at + used)
+                if self._add_dummy_prefix and not normalized:
+                    normalized.append(SPACE)
+                    starts.append(position)
+                    ends.append(position)
+                normalized.append(SPACE if character == " " else character)
+                starts.append(position)
+                ends.append(position + length)
                 after_space = False
-            after_space = self._join and (after_space or new.endswith(" "))
-            at += used
-        while self._join and normal and normal[-1] == SPACE:
-            normal.pop()
-        return "".join(normal), begins, ends
+            after_space = self._remove_extra_whitespaces and (after_space or replacement.endswith(" "))
+            position += length
+        while self._remove_extra_whitespaces and normalized and normalized[-1] == SPACE:
+            normalized.pop()
+        return "".join(normalized), starts, ends
 
-    def _next(self, text: str, at: int) -> tuple[str, int]:
-        """What the text at a place becomes, and how many of its characters that takes: a closer look."""
-        for defined in self._defined:
-            if text.startswith(defined, at):
-                return defined, len(defined)
-        if text[at] not in self._known:
-            new, followers = self._alone(text[at])
-            self._known[text[at]] = (new, EVERY if any(word[0] == text[at] for word in self._defined) else followers)
-        return self._longest(text, at, self._known[text[at]][0])
+    def _normalize_at(self, text: str, position: int) -> tuple[str, int]:
+        """Slow path: return the replacement at a position, and the number of characters that it replaces."""
+        for piece in self._user_defined:
+            if text.startswith(piece, position):
+                return piece, len(piece)
+        character = text[position]
+        if character not in self._cache:
+            replacement, followers = self._normalize_character(character)
+            starts_piece = any(piece[0] == character for piece in self._user_defined)
+            self._cache[character] = replacement, ANY_FOLLOWER if starts_piece else followers
+        return self._longest_match(text, position, self._cache[character][0])
 
-    def _alone(self, character: str) -> tuple[str, frozenset[bytes]]:
-        """What a character becomes by itself, and the bytes that may follow it in a longer run."""
-        place, found = self._start(), None
+    def _normalize_character(self, character: str) -> tuple[str, frozenset[bytes]]:
+        """Return the replacement of a single character, and the bytes that continue it to a longer match."""
+        index, value = self._root(), None
         for byte in character.encode():
-            if place is not None:
-                place, found = self._step(place, byte)
-        if place is None:
+            if index is not None:
+                index, value = self._traverse(index, byte)
+        if index is None:
             return character, frozenset()
         units = self._units
-        near = ((byte, place ^ byte) for byte in range(1, 256))
-        follow = (bytes([byte]) for byte, unit in near if unit < len(units) and units[unit] & LABEL == byte)
-        return character if found is None else self._text(found), frozenset(follow)
+        children = ((byte, index ^ byte) for byte in range(1, 256))
+        followers = (
+            bytes([byte]) for byte, child in children if child < len(units) and units[child] & LABEL_MASK == byte
+        )
+        return character if value is None else self._replacement(value), frozenset(followers)
 
-    def _longest(self, text: str, at: int, alone: str) -> tuple[str, int]:
-        best, place = (alone, 1), self._start()
-        for length, character in enumerate(text[at : at + LONGEST], 1):
-            found = None
+    def _longest_match(self, text: str, position: int, replacement: str) -> tuple[str, int]:
+        """Return replacement and length of the longest match; default: the given replacement of one character."""
+        best, index = (replacement, 1), self._root()
+        for length, character in enumerate(text[position : position + MAX_RULE_LENGTH], 1):
+            value = None
             for byte in character.encode():
-                if place is None:
+                if index is None:
                     return best
-                place, found = self._step(place, byte)
-            if found is not None:
-                best = (self._text(found), length)
-            if place is None:
+                index, value = self._traverse(index, byte)
+            if value is not None:
+                best = (self._replacement(value), length)
+            if index is None:
                 break
         return best
 
-    def _start(self) -> int | None:
+    def _root(self) -> int | None:
         return self._offset(self._units[0]) if self._units else None
 
-    def _step(self, place: int, byte: int) -> tuple[int | None, int | None]:
-        """The place after one more byte, and the value that stands there; None where nothing goes on."""
-        place ^= byte
-        if byte == 0 or place >= len(self._units) or self._units[place] & LABEL != byte:
+    def _traverse(self, index: int, byte: int) -> tuple[int | None, int | None]:
+        """Follow one byte: return the next index and the value stored there, each None if there is none."""
+        index ^= byte
+        if byte == 0 or index >= len(self._units) or self._units[index] & LABEL_MASK != byte:
             return None, None
-        unit = self._units[place]
-        place ^= self._offset(unit)
-        if place >= len(self._units):
+        unit = self._units[index]
+        index ^= self._offset(unit)
+        if index >= len(self._units):
             return None, None
-        return place, self._units[place] & 0x7FFFFFFF if unit >> 8 & 1 else None
+        return index, self._units[index] & 0x7FFFFFFF if unit >> 8 & 1 else None
 
     @staticmethod
     def _offset(unit: int) -> int:
         return (unit >> 10) << ((unit & 1 << 9) >> 6)
 
-    def _text(self, place: int) -> str:
-        return self._texts[place : self._texts.find(b"\0", place)].decode("utf-8", "replace")
+    def _replacement(self, offset: int) -> str:
+        return self._replacements[offset : self._replacements.find(b"\0", offset)].decode("utf-8", "replace")
 
-    def _ascii_stays(self) -> bool:
-        """Whether printable ASCII is left as it is: then most texts need no closer look."""
-        start = self._start()
-        if any(defined.isascii() for defined in self._defined):
+    def _keeps_ascii(self) -> bool:
+        """Whether printable ASCII is never replaced: then most texts take a fast path."""
+        root = self._root()
+        if any(piece.isascii() for piece in self._user_defined):
             return False
-        if start is None:
+        if root is None:
             return True
-        for one in range(32, 127):
-            place, found = self._step(start, one)
-            if found is not None:
+        for first in range(32, 127):
+            index, value = self._traverse(root, first)
+            if value is not None:
                 return False
-            if place is not None and any(self._step(place, two)[0] is not None for two in range(32, 127)):
+            if index is not None and any(self._traverse(index, second)[0] is not None for second in range(32, 127)):
                 return False
         return True
 
 
-def _table(data: bytes) -> tuple[tuple[int, ...], bytes]:
+def _parse_charsmap(data: bytes) -> tuple[tuple[int, ...], bytes]:
     if not data:
         return (), b""
     size = struct.unpack("<I", data[:4])[0] if len(data) >= 4 else 0
     if size > len(data) - 4 or size % 4:
-        raise TokenizerError("the model's table of characters is damaged: copy the file again")
+        raise TokenizerError("precompiled_charsmap is corrupt: copy the model file again")
     return struct.unpack(f"<{size // 4}I", data[4 : 4 + size]), data[4 + size :]

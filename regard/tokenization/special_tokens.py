@@ -1,4 +1,4 @@
-"""Special tokens as published files name them."""
+"""Special tokens in published tokenizer files."""
 
 from __future__ import annotations
 
@@ -8,88 +8,94 @@ from typing import Any
 from tokenizers import AddedToken, Tokenizer
 
 from regard.tokenization.io import TokenizerError
-from regard.tokenization.tokenizer import KEYS, Names
+from regard.tokenization.tokenizer import SPECIAL_TOKEN_KEYS, SpecialTokens
 
-Theirs = Mapping[str, Any]
-"""What the files beside a vocabulary say: tokenizer_config.json, special_tokens_map.json, added_tokens.json."""
+TokenizerConfig = Mapping[str, Any]
+"""Merged content of tokenizer_config.json, special_tokens_map.json and added_tokens.json."""
 
-GUESSES = {
-    "padding": ("[PAD]", "<pad>", "<|padding|>"),
-    "unknown": ("[UNK]", "<unk>"),
-    "begin": ("<s>", "[BOS]", "<|startoftext|>", "<|begin_of_text|>"),
-    "end": ("</s>", "[EOS]", "<|endoftext|>", "<|end_of_text|>"),
-    "separator": ("[SEP]", "<sep>"),
-    "classify": ("[CLS]", "<cls>"),
+COMMON_SPECIAL_TOKENS = {
+    "pad": ("[PAD]", "<pad>", "<|padding|>"),
+    "unk": ("[UNK]", "<unk>"),
+    "bos": ("<s>", "[BOS]", "<|startoftext|>", "<|begin_of_text|>"),
+    "eos": ("</s>", "[EOS]", "<|endoftext|>", "<|end_of_text|>"),
+    "sep": ("[SEP]", "<sep>"),
+    "cls": ("[CLS]", "<cls>"),
     "mask": ("[MASK]", "<mask>"),
 }
-"""How the special tokens are usually written, for a tokenizer.json that stands alone."""
+"""Common spellings of the special tokens, for a tokenizer.json without a tokenizer_config.json."""
 
 
-def content(value: object) -> str | None:
-    """A special token's text: files write it as text, or as an object with a few flags."""
+def token_content(value: object) -> str | None:
+    """Return the text of a special token: files store it as a string, or as an object with `content` and flags."""
     if isinstance(value, Mapping):
         value = value.get("content")
     return value if isinstance(value, str) else None
 
 
-def named(theirs: Theirs, usual: Names, core: Tokenizer) -> Names:
-    """The special tokens by role: as the files say, or as the family has them; only what the vocabulary holds."""
-    found = {}
-    for role, key in KEYS.items():
-        token = content(theirs[key]) if key in theirs else getattr(usual, role)
-        found[role] = token if token is not None and core.token_to_id(token) is not None else None
-    return Names(**found)
+def resolve_special_tokens(config: TokenizerConfig, defaults: SpecialTokens, backend: Tokenizer) -> SpecialTokens:
+    """Return the special tokens by role: from the config, else the family's; None if not in the vocabulary."""
+    tokens = {}
+    for role, key in SPECIAL_TOKEN_KEYS.items():
+        token = token_content(config[key]) if key in config else getattr(defaults, role)
+        tokens[role] = token if token is not None and backend.token_to_id(token) is not None else None
+    return SpecialTokens(**tokens)
 
 
-def guessed(core: Tokenizer) -> Names:
-    """The special tokens by how they are usually written."""
-    special = {token.content for token in core.get_added_tokens_decoder().values() if token.special}
-    return Names(**{role: next((name for name in names if name in special), None) for role, names in GUESSES.items()})
+def guess_special_tokens(backend: Tokenizer) -> SpecialTokens:
+    """Guess the special tokens by role from their common spellings."""
+    special = {token.content for token in backend.get_added_tokens_decoder().values() if token.special}
+    return SpecialTokens(
+        **{
+            role: next((token for token in spellings if token in special), None)
+            for role, spellings in COMMON_SPECIAL_TOKENS.items()
+        }
+    )
 
 
-def add(core: Tokenizer, theirs: Theirs, names: Names) -> None:
-    """Let the tokenizer know its special tokens, and what files list as added to the vocabulary."""
-    for number, value in sorted(_listed(theirs).items()):
-        token = _added(value, special=isinstance(value, Mapping) and bool(value.get("special")))
-        core.add_special_tokens([token]) if token.special else core.add_tokens([token])
-        if core.token_to_id(token.content) != number:
+def register_tokens(backend: Tokenizer, config: TokenizerConfig, special_tokens: SpecialTokens) -> None:
+    """Register the special tokens, and the added tokens of the config, with the backend."""
+    for token_id, value in sorted(_added_tokens_by_id(config).items()):
+        token = _to_added_token(value, special=isinstance(value, Mapping) and bool(value.get("special")))
+        backend.add_special_tokens([token]) if token.special else backend.add_tokens([token])
+        if backend.token_to_id(token.content) != token_id:
             raise TokenizerError(
-                f"token {token.content!r} is listed with id {number}, and the vocabulary gives it "
-                f"{core.token_to_id(token.content)}: the files do not belong together"
+                f"added token {token.content!r} has id {token_id} in the config and "
+                f"{backend.token_to_id(token.content)} in the vocabulary: the files are from different models"
             )
-    for role, key in KEYS.items():
-        name = getattr(names, role)
-        if name is not None:
-            value = theirs.get(key)
-            core.add_special_tokens([_added(value if content(value) == name else name, special=True)])
-    more = theirs.get("additional_special_tokens") or theirs.get("extra_special_tokens") or []
-    for value in more.values() if isinstance(more, Mapping) else more:
-        if content(value) is not None and core.token_to_id(content(value) or "") is not None:
-            core.add_special_tokens([_added(value, special=True)])
+    for role, key in SPECIAL_TOKEN_KEYS.items():
+        content = getattr(special_tokens, role)
+        if content is not None:
+            value = config.get(key)
+            value = value if token_content(value) == content else content
+            backend.add_special_tokens([_to_added_token(value, special=True)])
+    extra = config.get("additional_special_tokens") or config.get("extra_special_tokens") or []
+    for value in extra.values() if isinstance(extra, Mapping) else extra:
+        if token_content(value) is not None and backend.token_to_id(token_content(value) or "") is not None:
+            backend.add_special_tokens([_to_added_token(value, special=True)])
 
 
-def _listed(theirs: Theirs) -> dict[int, object]:
-    """Added tokens by id, from either of the two places where files list them."""
-    listed: dict[int, object] = {}
-    for token, number in theirs.get("added_tokens.json", {}).items():
-        listed[_whole(number)] = token
-    for number, value in (theirs.get("added_tokens_decoder") or {}).items():
-        listed[_whole(number)] = value
-    return listed
+def _added_tokens_by_id(config: TokenizerConfig) -> dict[int, object]:
+    """Return the added tokens by id, from added_tokens.json and from `added_tokens_decoder`."""
+    tokens: dict[int, object] = {}
+    for token, token_id in config.get("added_tokens.json", {}).items():
+        tokens[_parse_id(token_id)] = token
+    for token_id, value in (config.get("added_tokens_decoder") or {}).items():
+        tokens[_parse_id(token_id)] = value
+    return tokens
 
 
-def _whole(number: object) -> int:
+def _parse_id(value: object) -> int:
     try:
-        return int(str(number))
+        return int(str(value))
     except ValueError:
-        raise TokenizerError(f"an added token is listed with id {number!r}: expected a whole number") from None
+        raise TokenizerError(f"added token id {value!r}: expected an integer") from None
 
 
-def _added(value: object, *, special: bool) -> AddedToken:
-    text = content(value)
-    if text is None:
-        raise TokenizerError(f"a special token is written as {value!r}: expected text, or an object with `content`")
+def _to_added_token(value: object, *, special: bool) -> AddedToken:
+    content = token_content(value)
+    if content is None:
+        raise TokenizerError(f"invalid special token {value!r}: expected a string, or an object with `content`")
     if not isinstance(value, Mapping):
-        return AddedToken(text, special=special, normalized=False)
+        return AddedToken(content, special=special, normalized=False)
     flags = {name: bool(value.get(name, False)) for name in ("lstrip", "rstrip", "single_word", "normalized")}
-    return AddedToken(text, special=special, **flags)
+    return AddedToken(content, special=special, **flags)

@@ -1,4 +1,4 @@
-"""What is being done, on standard error, for whoever watches a terminal."""
+"""A progress spinner on standard error."""
 
 from __future__ import annotations
 
@@ -7,38 +7,38 @@ from contextlib import contextmanager
 from typing import Any
 
 
-class Steps:
-    """Steps of some work, one after another, each with a line that moves while it lasts. Nothing where nobody looks."""
+class Spinner:
+    """Shows the current step of a task with a spinner and a line count, only if stderr is a terminal."""
 
-    EVERY = 10_000
+    UPDATE_EVERY = 10_000
 
-    def __init__(self, shown: bool) -> None:
+    def __init__(self, enabled: bool) -> None:
         self._bar: Any = None
         self._task: Any = None
         self._count = 0
-        if shown:
+        if enabled:
             from rich.console import Console
             from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
             console = Console(stderr=True)
             if console.is_terminal:
-                said = TextColumn("{task.description}"), TextColumn("{task.fields[lines]}")
-                self._bar = Progress(SpinnerColumn(), *said, TimeElapsedColumn(), console=console)
+                columns = TextColumn("{task.description}"), TextColumn("{task.fields[lines]}")
+                self._bar = Progress(SpinnerColumn(), *columns, TimeElapsedColumn(), console=console)
 
     @contextmanager
-    def doing(self, what: str) -> Iterator[None]:
-        """One step."""
+    def step(self, description: str) -> Iterator[None]:
+        """Show this description while the context is active."""
         if self._bar is None:
             yield
             return
         with self._bar:
-            self._task = self._bar.add_task(what, lines="")
+            self._task = self._bar.add_task(description, lines="")
             yield
             self._bar.update(self._task, total=1, completed=1)
         self._task = None
 
     def advance(self) -> None:
-        """One more line was read."""
+        """Count one more line; the display is updated every `UPDATE_EVERY` lines."""
         self._count += 1
-        if self._task is not None and self._count % self.EVERY == 0:
+        if self._task is not None and self._count % self.UPDATE_EVERY == 0:
             self._bar.update(self._task, lines=f"{self._count:,} lines")

@@ -1,4 +1,4 @@
-"""Text files, compressed or not, line by line; and what is said when one is wrong."""
+"""Read text files line by line, compressed or not, with errors that name the file and the line."""
 
 from __future__ import annotations
 
@@ -14,39 +14,41 @@ from typing import Any, BinaryIO
 import zstandard
 
 
-class _ZstdBytes(io.RawIOBase):
-    """A .zst file's content. All its frames are read (`zstd -T0` and `cat` write several), and a file that ends in the
-    middle of one is an error: the library's own reader takes both for the end of the text.
+class _ZstdReader(io.RawIOBase):
+    """Decompressed content of a .zst file.
+
+    It reads all frames (`zstd -T0` and `cat` write several), and raises an error if the last one is truncated. The
+    library's own reader treats both as the end of the file.
     """
 
     def __init__(self, path: Path) -> None:
         self.file = path.open("rb")
         self.frame: Any = None
-        self.left = b""
+        self.buffer = b""
 
     def readable(self) -> bool:
         return True
 
     def readinto(self, buffer: Any, /) -> int:
-        """Fill the buffer with what comes next; 0 at the end."""
+        """Fill the buffer and return the number of bytes; 0 at the end of the file."""
         view = memoryview(buffer)
-        while not self.left:
-            given = self.file.read(CHUNK)
-            if not given:
+        while not self.buffer:
+            data = self.file.read(CHUNK_BYTES)
+            if not data:
                 if self.frame is not None:
-                    raise EOFError("it ends in the middle of a frame")
+                    raise EOFError("truncated zstd frame")
                 return 0
-            self.left = self._decompress(given)
-        count = min(len(view), len(self.left))
-        view[:count], self.left = self.left[:count], self.left[count:]
+            self.buffer = self._decompress(data)
+        count = min(len(view), len(self.buffer))
+        view[:count], self.buffer = self.buffer[:count], self.buffer[count:]
         return count
 
-    def _decompress(self, given: bytes) -> bytes:
+    def _decompress(self, data: bytes) -> bytes:
         parts = []
-        while given:
+        while data:
             frame = self.frame or zstandard.ZstdDecompressor().decompressobj()
-            parts.append(frame.decompress(given))
-            self.frame, given = (None, frame.unused_data) if frame.eof else (frame, b"")
+            parts.append(frame.decompress(data))
+            self.frame, data = (None, frame.unused_data) if frame.eof else (frame, b"")
         return b"".join(parts)
 
     def close(self) -> None:
@@ -56,72 +58,79 @@ class _ZstdBytes(io.RawIOBase):
 
 def _open_zstd(path: Path, mode: str) -> io.BufferedReader:
     del mode
-    return io.BufferedReader(_ZstdBytes(path))
+    return io.BufferedReader(_ZstdReader(path))
 
 
-CHUNK = 1 << 13
-"""Compressed bytes at a time: a file that swells thirty thousand times must not fill the memory."""
-BROKEN = (EOFError, gzip.BadGzipFile, zlib.error, lzma.LZMAError, zstandard.ZstdError)
+CHUNK_BYTES = 1 << 13
+"""Compressed bytes per read: small, so that a decompression bomb (thirty thousand to one) cannot fill the memory."""
+DECOMPRESSION_ERRORS = (EOFError, gzip.BadGzipFile, zlib.error, lzma.LZMAError, zstandard.ZstdError)
 OPENERS: dict[str, Callable[..., Any]] = {".gz": gzip.open, ".xz": lzma.open, ".zst": _open_zstd}
 
 
 class DataError(ValueError):
-    """Something is wrong with a file of data: which file, which line, what was found, what to do."""
+    """A data file is invalid. The message names the file, the line, what was found and what to do."""
 
-    def __init__(self, file: str | Path, line: int | None, said: str) -> None:
-        super().__init__(f"{file}{'' if line is None else f', line {line}'}: {said}")
-        self.file, self.line, self.said = Path(file), line, said
+    def __init__(self, file: str | Path, line: int | None, message: str) -> None:
+        super().__init__(f"{file}{'' if line is None else f', line {line}'}: {message}")
+        self.file, self.line, self.message = Path(file), line, message
 
 
 @contextmanager
-def open_bytes(path: str | Path) -> Iterator[BinaryIO]:
-    """A file's bytes, decompressed on the way where its name ends in .gz, .xz or .zst."""
+def open_decompressed(path: str | Path) -> Iterator[BinaryIO]:
+    """Open a file for reading bytes, and decompress it if its name ends in .gz, .xz or .zst."""
     path = Path(path)
     if path.is_dir():
-        raise DataError(path, None, "this is a folder; expected a file")
+        raise DataError(path, None, "is a directory; expected a file")
     if not path.exists():
-        raise DataError(path, None, "there is no such file")
+        raise DataError(path, None, "file not found")
     with OPENERS.get(path.suffix, open)(path, "rb") as stream:
         try:
             yield stream
-        except BROKEN as error:
-            raise DataError(path, None, f"the archive is broken ({error}): make it again") from None
+        except DECOMPRESSION_ERRORS as error:
+            raise _decompression_error(path, None, error) from None
 
 
-def raw_lines(path: str | Path) -> Iterator[tuple[int, bytes]]:
-    """Number (from 1) and bytes of each line, its end (\\n or \\r\\n) included. A broken archive is a `DataError`."""
-    number = 0
-    with open_bytes(path) as stream:
+def _decompression_error(path: str | Path, line: int | None, error: Exception) -> DataError:
+    return DataError(path, line, f"cannot decompress ({error}): the file is truncated or corrupt, compress it again")
+
+
+def read_raw_lines(path: str | Path) -> Iterator[tuple[int, bytes]]:
+    """Yield number (from 1) and bytes of each line, with its line ending (\\n or \\r\\n).
+
+    Raises `DataError` on a truncated or corrupt archive.
+    """
+    line_number = 0
+    with open_decompressed(path) as stream:
         try:
-            for number, line in enumerate(stream, 1):
-                yield number, line
-        except BROKEN as error:
-            raise DataError(path, number + 1, f"the archive is broken ({error}): make it again") from None
+            for line_number, line in enumerate(stream, 1):
+                yield line_number, line
+        except DECOMPRESSION_ERRORS as error:
+            raise _decompression_error(path, line_number + 1, error) from None
 
 
-def lines(path: str | Path) -> Iterator[tuple[int, str]]:
-    """Number (from 1) and text of each line, without its end. What is no UTF-8 is a `DataError` that says where."""
-    for number, line in raw_lines(path):
-        yield number, decode(line, path, number).removesuffix("\n").removesuffix("\r")
+def read_lines(path: str | Path) -> Iterator[tuple[int, str]]:
+    """Yield number (from 1) and text of each line, without its line ending. Raises `DataError` on invalid UTF-8."""
+    for line_number, line in read_raw_lines(path):
+        yield line_number, decode_line(line, path, line_number).removesuffix("\n").removesuffix("\r")
 
 
-def decode(line: bytes, path: str | Path, number: int) -> str:
-    """A line's text. A byte order mark at the start of the file is no text."""
-    if number == 1 and line.startswith(b"\xef\xbb\xbf"):
+def decode_line(line: bytes, path: str | Path, line_number: int) -> str:
+    """Decode a line of a file as UTF-8, without the byte order mark at the start of the file."""
+    if line_number == 1 and line.startswith(b"\xef\xbb\xbf"):
         line = line[3:]
     try:
         return line.decode("utf-8")
     except UnicodeDecodeError as error:
-        found = line[error.start : error.start + 1]
+        byte = line[error.start : error.start + 1]
         raise DataError(
             path,
-            number,
-            f"byte {error.start + 1} of the line ({found!r}) is no UTF-8. If the file is in another encoding, convert "
-            f"it first: iconv -f latin1 -t utf-8 {Path(path).name}",
+            line_number,
+            f"byte {error.start + 1} of the line ({byte!r}) is not valid UTF-8. If the file is in another encoding, "
+            f"convert it first: iconv -f latin1 -t utf-8 {Path(path).name}",
         ) from None
 
 
-def kind_of(path: str | Path) -> str:
-    """The ending that tells the format, without the one that tells the compression: `a.tsv.gz` is ".tsv"."""
+def format_suffix(path: str | Path) -> str:
+    """Return the suffix of the file format, without that of the compression: ".tsv" for `a.tsv.gz`."""
     path = Path(path)
     return (Path(path.stem) if path.suffix in OPENERS else path).suffix.lower()

@@ -1,4 +1,4 @@
-"""A tokenizer: text to ids and back. What is written in a text is text, what is added is known by name."""
+"""The `Tokenizer`: encodes text to token ids and decodes ids to text."""
 
 from __future__ import annotations
 
@@ -13,166 +13,168 @@ from typing import Any
 import tokenizers
 
 from regard.tokenization.io import TokenizerError, write_files
-from regard.tokenization.merges import merged
-from regard.tokenization.special_escaping import plain
+from regard.tokenization.merges import read_merge_table
+from regard.tokenization.special_escaping import escape_special_tokens
 
-KEYS = {
-    "padding": "pad_token",
-    "unknown": "unk_token",
-    "begin": "bos_token",
-    "end": "eos_token",
-    "separator": "sep_token",
-    "classify": "cls_token",
+SPECIAL_TOKEN_KEYS = {
+    "pad": "pad_token",
+    "unk": "unk_token",
+    "bos": "bos_token",
+    "eos": "eos_token",
+    "sep": "sep_token",
+    "cls": "cls_token",
     "mask": "mask_token",
 }
-"""What `tokenizer_config.json` calls the special tokens."""
+"""Key of each special token role in `tokenizer_config.json`."""
 
 
 @dataclass(frozen=True)
-class Encoded:
-    """A text as tokens. All lists have the same length."""
+class Encoding:
+    """The tokens of one text, or of a pair of texts. All lists have the same length."""
 
     ids: list[int]
     tokens: list[str]
-    """The tokens as the vocabulary writes them."""
+    """The tokens as spelled in the vocabulary."""
     offsets: list[tuple[int, int]]
-    """First character and end of each token in the text as it was given; (0, 0) for tokens that were added."""
+    """Character span (start, end) of each token in the input text; (0, 0) for added special tokens."""
     segments: list[int]
-    """The segment ids that the model was trained with: BERT counts texts; RoBERTa knows one segment only."""
-    special: list[bool]
-    """True where a token was added and stands for no text."""
-    sides: list[int | None] = field(default_factory=list)
-    """Which text a token's offsets belong to: 0, 1 for a pair's second, None for tokens that were added."""
+    """Token type ids as the model was trained with: BERT numbers the two texts; RoBERTa has one segment only."""
+    special_tokens_mask: list[bool]
+    """True for added special tokens, which correspond to no text."""
+    sequence_ids: list[int | None] = field(default_factory=list)
+    """The text that each token's offsets refer to: 0, 1 for the second of a pair, None for added special tokens."""
 
     def __len__(self) -> int:
         return len(self.ids)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Names:
-    """The special tokens by what they are for, as the vocabulary writes them; None where there is none."""
+class SpecialTokens:
+    """Special tokens by role, as spelled in the vocabulary; None for a role without a token."""
 
-    padding: str | None = None
-    unknown: str | None = None
-    begin: str | None = None
-    end: str | None = None
-    separator: str | None = None
-    classify: str | None = None
+    pad: str | None = None
+    unk: str | None = None
+    bos: str | None = None
+    eos: str | None = None
+    sep: str | None = None
+    cls: str | None = None
     mask: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
-class Special:
-    """The ids of the special tokens by what they are for; None where there is none.
+class SpecialTokenIds:
+    """Ids of the special tokens by role; None for a role without a token.
 
-    `padding` and `unknown` are never the end of a text in disguise: where files name one token for both, there is none.
+    `pad` and `unk` never equal `eos`: where the files name the EOS token for one of them too, that role is None.
     """
 
-    padding: int | None
-    unknown: int | None
-    begin: int | None
-    end: int | None
-    separator: int | None
-    classify: int | None
+    pad: int | None
+    unk: int | None
+    bos: int | None
+    eos: int | None
+    sep: int | None
+    cls: int | None
     mask: int | None
 
 
 class Tokenizer:
-    """Text to ids and back.
+    """Encodes text to token ids and decodes ids to text.
 
-        tokenizer = load("folder")                                  # from regard.tokenization.tokenizer_loader import load
+        tokenizer = load_tokenizer("folder")                        # from regard.tokenization import load_tokenizer
         tokenizer.encode("A man rides a horse.").ids
         tokenizer.decode([101, 1037, 2158, 102])
 
-    Nothing is ever cut off or padded: `longest` says what the model was made for, and who calls decides.
+    A tokenizer never truncates or pads. `model_max_length` is the length that the model supports; the caller truncates.
     """
 
     def __init__(
         self,
-        core: tokenizers.Tokenizer,
-        names: Names,
+        backend: tokenizers.Tokenizer,
+        special_tokens: SpecialTokens,
         *,
         family: str | None = None,
-        longest: int | None = None,
-        truncation: int | None = None,
+        model_max_length: int | None = None,
+        truncation_length: int | None = None,
         languages: Mapping[str, int] | None = None,
         default_language: str | None = None,
         target: Tokenizer | None = None,
     ) -> None:
-        core.no_truncation()
-        core.no_padding()
-        self._core = core
-        self._text = plain(core)
-        self._reading: tokenizers.Tokenizer | None = None
+        backend.no_truncation()
+        backend.no_padding()
+        self._backend = backend
+        self._escaping_backend = escape_special_tokens(backend)
+        self._parsing_backend: tokenizers.Tokenizer | None = None
         self._size: int | None = None
         self._default_language = default_language
-        self.names = names
+        self.special_tokens = special_tokens
         self.family = family
-        self.longest = longest
-        """The longest row of tokens that the model was made for, as published."""
-        self.truncation = truncation
-        """The length at which the file would have cut rows; it is not applied."""
+        self.model_max_length = model_max_length
+        """The model's maximum sequence length, as published."""
+        self.truncation_length = truncation_length
+        """The truncation length set in `tokenizer.json`; it is not applied."""
         self.languages: Mapping[str, int] = dict(languages or {})
-        """Ids of the languages' codes, by name."""
-        self.controls: Mapping[str, int] = {}
+        """Ids of the language codes, by name."""
+        self.control_codes: Mapping[str, int] = {}
         """Ids of the control codes, by name."""
         self.target: Tokenizer = target or self
-        """The tokenizer of the target side: itself, unless the two sides differ."""
-        self.special = self._special()
+        """The tokenizer of the target language: itself, unless source and target tokenizers differ."""
+        self.special_ids = self._resolve_special_ids()
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        """From another process: the library forgets on the way that special tokens in a text are text."""
+        """Restore a pickled tokenizer: the library does not pickle `encode_special_tokens`."""
         self.__dict__.update(state)
-        self._text.encode_special_tokens = True
+        self._escaping_backend.encode_special_tokens = True
 
-    def _special(self) -> Special:
-        ids = {role: self._find(getattr(self.names, role)) for role in KEYS}
-        for role in ("padding", "unknown"):
-            ids[role] = None if ids[role] == ids["end"] else ids[role]
-        return Special(**ids)
+    def _resolve_special_ids(self) -> SpecialTokenIds:
+        ids = {role: self._find_id(getattr(self.special_tokens, role)) for role in SPECIAL_TOKEN_KEYS}
+        for role in ("pad", "unk"):
+            ids[role] = None if ids[role] == ids["eos"] else ids[role]
+        return SpecialTokenIds(**ids)
 
-    def _find(self, token: str | None) -> int | None:
-        return None if token is None else self._core.token_to_id(token)
+    def _find_id(self, token: str | None) -> int | None:
+        return None if token is None else self._backend.token_to_id(token)
 
-    # -- the vocabulary
+    # -- vocabulary
 
     def __len__(self) -> int:
-        """The size of the vocabulary: the highest id and one. Published files may have gaps."""
+        """Size of the vocabulary: the highest id plus one, since published vocabularies may have gaps."""
         if self._size is None:
-            self._size = max(self.vocabulary().values(), default=-1) + 1
+            self._size = max(self.get_vocab().values(), default=-1) + 1
         return self._size
 
-    def vocabulary(self) -> dict[str, int]:
-        """All tokens with their ids."""
-        return self._core.get_vocab(with_added_tokens=True)
+    def get_vocab(self) -> dict[str, int]:
+        """Return all tokens with their ids."""
+        return self._backend.get_vocab(with_added_tokens=True)
 
-    def token(self, number: int) -> str:
-        """The token with this id."""
-        found = self._core.id_to_token(number) if number >= 0 else None
-        if found is None:
-            raise TokenizerError(f"there is no token with id {number}: the vocabulary ends at {len(self) - 1}")
-        return found
+    def id_to_token(self, token_id: int) -> str:
+        """Return the token with this id."""
+        token = self._backend.id_to_token(token_id) if token_id >= 0 else None
+        if token is None:
+            raise self._unknown_id_error(token_id)
+        return token
 
-    def id(self, token: str) -> int:
-        """The id of a token, written as in the vocabulary."""
-        found = self._find(token)
-        if found is None:
-            raise TokenizerError(f"{token!r} is not in the vocabulary{_perhaps(token, self.vocabulary())}")
-        return found
+    def token_to_id(self, token: str) -> int:
+        """Return the id of a token, spelled as in the vocabulary."""
+        token_id = self._find_id(token)
+        if token_id is None:
+            raise TokenizerError(f"{token!r} is not in the vocabulary{_did_you_mean(token, self.get_vocab())}")
+        return token_id
 
-    def parts(self) -> dict[int, tuple[int, int]]:
-        """The two tokens that each token was merged from, all by id. Only byte-pair vocabularies have such tokens.
+    def merge_table(self) -> dict[int, tuple[int, int]]:
+        """Return the two tokens that each token was merged from, all by id; empty unless the vocabulary is a BPE.
 
-        Special tokens and those that were added to the vocabulary are never parted, nor is one a part of another token:
-        they stand for themselves, even where a merge could make them.
+        Special tokens and added tokens are atomic: they are left out, both as results and as parts of a merge, even
+        where the merges could produce them.
         """
-        model = json.loads(self._core.to_str())["model"]
-        whole = {token.content for token in self._core.get_added_tokens_decoder().values()} | {*astuple(self.names)}
+        model = json.loads(self._backend.to_str())["model"]
+        atomic = {token.content for token in self._backend.get_added_tokens_decoder().values()} | {
+            *astuple(self.special_tokens)
+        }
         ids = model["vocab"]
         return {
             ids[token]: (ids[left], ids[right])
-            for token, (left, right) in merged(model).items()
-            if whole.isdisjoint((token, left, right))
+            for token, (left, right) in read_merge_table(model).items()
+            if atomic.isdisjoint((token, left, right))
         }
 
     # -- text to ids
@@ -182,233 +184,238 @@ class Tokenizer:
         text: str,
         pair: str | None = None,
         *,
-        special_tokens: bool = True,
-        read_special: bool = False,
+        add_special_tokens: bool = True,
+        parse_special_tokens: bool = False,
         language: str | None = None,
         control: str | None = None,
-    ) -> Encoded:
-        """One text, or a pair of texts, as tokens.
+    ) -> Encoding:
+        """Encode a text, or a pair of texts.
 
-        `special_tokens` adds what the model expects around a text. A special token that is written in the text is text,
-        unless `read_special` says that it means the token. `language` and `control` are codes by name, for the models
-        that know them (`languages`, `controls`).
+        `add_special_tokens` adds the special tokens that the model expects before and after a text. Special tokens in
+        the input text are encoded as plain text, unless `parse_special_tokens` is set. `language` and `control` name a
+        language code and a control code, for models that have them (see `languages`, `control_codes`).
         """
         pairs = None if pair is None else [pair]
-        return self.encode_many(
+        return self.encode_batch(
             [text],
             pairs,
-            special_tokens=special_tokens,
-            read_special=read_special,
+            add_special_tokens=add_special_tokens,
+            parse_special_tokens=parse_special_tokens,
             language=language,
             control=control,
         )[0]
 
-    def encode_many(
+    def encode_batch(
         self,
         texts: Sequence[str],
         pairs: Sequence[str] | None = None,
         *,
-        special_tokens: bool = True,
-        read_special: bool = False,
+        add_special_tokens: bool = True,
+        parse_special_tokens: bool = False,
         language: str | None = None,
         control: str | None = None,
-    ) -> list[Encoded]:
-        """Many texts, or pairs of texts, as tokens, on all cores. The options are those of `encode`."""
-        code, first = self._language(language), self._control(control)
+    ) -> list[Encoding]:
+        """Encode many texts, or pairs of texts, on all cores. The options are those of `encode`."""
+        language_id, control_id = self._language_id(language), self._control_code_id(control)
         if isinstance(texts, str):
-            raise TokenizerError("one text was given where several were expected: use [text], or `encode`")
+            raise TokenizerError("expected a list of texts, got one str: pass [text], or call encode()")
         if pairs is not None and len(pairs) != len(texts):
-            raise TokenizerError(f"there are {len(texts)} texts and {len(pairs)} texts to pair them with")
-        rows = self._rows(texts, pairs, special_tokens, read_special)
-        return [self._with_codes(row, code, first) for row in rows]
+            raise TokenizerError(f"texts and pairs differ in length: {len(texts)} and {len(pairs)}")
+        encodings = self._encode_batch(texts, pairs, add_special_tokens, parse_special_tokens)
+        return [self._apply_codes(encoding, language_id, control_id) for encoding in encodings]
 
-    def ids_of(
+    def encode_batch_ids(
         self,
         texts: Sequence[str],
         *,
-        special_tokens: bool = True,
+        add_special_tokens: bool = True,
         language: str | None = None,
         control: str | None = None,
     ) -> list[list[int]]:
-        """The ids alone, for whole corpora: the same ids as `encode_many`, without the cost of offsets."""
+        """Return only the ids of many texts: those of `encode_batch`, without the cost of computing offsets."""
         if language is not None or control is not None:
-            rows = self.encode_many(texts, special_tokens=special_tokens, language=language, control=control)
-            return [row.ids for row in rows]
-        return self._ids(texts, special_tokens)
+            encodings = self.encode_batch(
+                texts, add_special_tokens=add_special_tokens, language=language, control=control
+            )
+            return [encoding.ids for encoding in encodings]
+        return self._encode_batch_ids(texts, add_special_tokens)
 
-    def _rows(
-        self, texts: Sequence[str], pairs: Sequence[str] | None, special_tokens: bool, read_special: bool
-    ) -> list[Encoded]:
-        core = self._reader() if read_special else self._text
+    def _encode_batch(
+        self, texts: Sequence[str], pairs: Sequence[str] | None, add_special_tokens: bool, parse_special_tokens: bool
+    ) -> list[Encoding]:
+        backend = self._get_parsing_backend() if parse_special_tokens else self._escaping_backend
         batch: list[Any] = list(texts) if pairs is None else list(zip(texts, pairs, strict=True))
         try:
-            encodings = core.encode_batch(batch, add_special_tokens=special_tokens)
+            encodings = backend.encode_batch(batch, add_special_tokens=add_special_tokens)
         except (TypeError, UnicodeEncodeError):
-            raise _unreadable([*texts, *(pairs or ())]) from None
-        return [_encoded(encoding) for encoding in encodings]
+            raise _invalid_text_error([*texts, *(pairs or ())]) from None
+        return [_from_backend_encoding(encoding) for encoding in encodings]
 
-    def _ids(self, texts: Sequence[str], special_tokens: bool) -> list[list[int]]:
+    def _encode_batch_ids(self, texts: Sequence[str], add_special_tokens: bool) -> list[list[int]]:
         try:
-            encodings = self._text.encode_batch_fast(list(texts), add_special_tokens=special_tokens)
+            encodings = self._escaping_backend.encode_batch_fast(list(texts), add_special_tokens=add_special_tokens)
         except (TypeError, UnicodeEncodeError):
-            raise _unreadable(texts) from None
+            raise _invalid_text_error(texts) from None
         return [encoding.ids for encoding in encodings]
 
-    def _reader(self) -> tokenizers.Tokenizer:
-        """The same tokenizer, for which special tokens in a text are special: a copy, so that threads do not meet."""
-        if self._reading is None:
-            reading = tokenizers.Tokenizer.from_str(self._core.to_str())
-            reading.encode_special_tokens = False
-            self._reading = reading
-        return self._reading
+    def _get_parsing_backend(self) -> tokenizers.Tokenizer:
+        """Return a backend that parses special tokens in the input text: a copy, since threads share the other one."""
+        if self._parsing_backend is None:
+            backend = tokenizers.Tokenizer.from_str(self._backend.to_str())
+            backend.encode_special_tokens = False
+            self._parsing_backend = backend
+        return self._parsing_backend
 
-    def _language(self, name: str | None) -> int | None:
-        return None if name is None else _code(name, self.languages, "language")
+    def _language_id(self, name: str | None) -> int | None:
+        return None if name is None else _lookup_code(name, self.languages, "language")
 
-    def _control(self, name: str | None) -> int | None:
-        return None if name is None else _code(name, self.controls, "control code")
+    def _control_code_id(self, name: str | None) -> int | None:
+        return None if name is None else _lookup_code(name, self.control_codes, "control code")
 
-    def _with_codes(self, row: Encoded, code: int | None, first: int | None) -> Encoded:
-        """A row with its language's code in the place of the default one, and a control code before it."""
-        if code is not None:
-            default = self.languages[self._default_language] if self._default_language else None
-            for place, (number, added) in enumerate(zip(row.ids, row.special, strict=True)):
-                if added and number == default:
-                    row.ids[place], row.tokens[place] = code, self.token(code)
-        return row if first is None else _before(first, self.token(first), row)
+    def _apply_codes(self, encoding: Encoding, language_id: int | None, control_id: int | None) -> Encoding:
+        """Replace the default language code with another one, and prepend a control code."""
+        if language_id is not None:
+            default_id = self.languages[self._default_language] if self._default_language else None
+            for index, (token_id, added) in enumerate(zip(encoding.ids, encoding.special_tokens_mask, strict=True)):
+                if added and token_id == default_id:
+                    encoding.ids[index], encoding.tokens[index] = language_id, self.id_to_token(language_id)
+        return encoding if control_id is None else _prepend_token(control_id, self.id_to_token(control_id), encoding)
 
     # -- ids to text
 
-    def decode(self, ids: Iterable[int], *, keep_special: bool = False) -> str:
-        """The text of a row of ids: the inverse of `encode` wherever the vocabulary allows it."""
-        return self.decode_many([ids], keep_special=keep_special)[0]
+    def decode(self, ids: Iterable[int], *, skip_special_tokens: bool = True) -> str:
+        """Decode ids to text: the inverse of `encode` wherever the vocabulary allows it."""
+        return self.decode_batch([ids], skip_special_tokens=skip_special_tokens)[0]
 
-    def decode_many(self, rows: Iterable[Iterable[int]], *, keep_special: bool = False) -> list[str]:
-        """The texts of many rows of ids."""
-        numbers = [[int(number) for number in row] for row in rows]
-        self._check(numbers)
-        return self._texts(numbers, keep_special)
+    def decode_batch(self, sequences: Iterable[Iterable[int]], *, skip_special_tokens: bool = True) -> list[str]:
+        """Decode many sequences of ids to texts."""
+        id_lists = [[int(token_id) for token_id in sequence] for sequence in sequences]
+        self._check_ids(id_lists)
+        return self._decode_batch(id_lists, skip_special_tokens)
 
-    def _check(self, rows: list[list[int]]) -> None:
-        lowest, highest = min(map(_lowest, rows), default=0), max(map(_highest, rows), default=0)
+    def _check_ids(self, id_lists: list[list[int]]) -> None:
+        lowest, highest = min(map(_min_id, id_lists), default=0), max(map(_max_id, id_lists), default=0)
         if lowest < 0 or (highest > 0 and highest >= len(self)):
-            wrong = lowest if lowest < 0 else highest
-            raise TokenizerError(f"there is no token with id {wrong}: the vocabulary ends at {len(self) - 1}")
+            raise self._unknown_id_error(lowest if lowest < 0 else highest)
 
-    def _texts(self, rows: list[list[int]], keep_special: bool) -> list[str]:
-        return self._core.decode_batch(rows, skip_special_tokens=not keep_special)
+    def _unknown_id_error(self, token_id: int) -> TokenizerError:
+        return TokenizerError(f"no token has id {token_id}: the vocabulary has ids 0 to {len(self) - 1}")
+
+    def _decode_batch(self, id_lists: list[list[int]], skip_special_tokens: bool) -> list[str]:
+        return self._backend.decode_batch(id_lists, skip_special_tokens=skip_special_tokens)
 
     # -- to disk
 
     def files(self) -> dict[str, bytes]:
-        """The files that `save` writes: a fast tokenizer that opens in transformers too."""
-        values: dict[str, Any] = {KEYS[role.name]: getattr(self.names, role.name) for role in fields(self.names)}
+        """Return name and content of the files that `save` writes: a fast tokenizer that transformers opens too."""
+        values: dict[str, Any] = {
+            SPECIAL_TOKEN_KEYS[role.name]: getattr(self.special_tokens, role.name)
+            for role in fields(self.special_tokens)
+        }
         values |= {"tokenizer_class": "PreTrainedTokenizerFast", "clean_up_tokenization_spaces": False}
-        if self.longest is not None:
-            values["model_max_length"] = self.longest
+        if self.model_max_length is not None:
+            values["model_max_length"] = self.model_max_length
         if self.family is not None:
             values["regard_family"] = self.family
         values = {key: value for key, value in values.items() if value is not None}
         return {
-            "tokenizer.json": (_exact(self._core) + "\n").encode(),
+            "tokenizer.json": (_to_exact_json(self._backend) + "\n").encode(),
             "tokenizer_config.json": (json.dumps(values, indent=2, ensure_ascii=False) + "\n").encode(),
         }
 
     def fingerprint(self) -> str:
-        """A name for exactly this tokenizer: two that encode differently have different ones."""
+        """Return a hash of this tokenizer: tokenizers that encode differently have different fingerprints."""
         digest = hashlib.sha256()
-        for side in (self, self.target) if self.target is not self else (self,):
-            for name, content in side.files().items():
+        for tokenizer in (self, self.target) if self.target is not self else (self,):
+            for name, content in tokenizer.files().items():
                 digest.update(f"{name} {len(content)}\n".encode() + content)
         return digest.hexdigest()
 
     def save(self, folder: str | Path) -> None:
-        """Write the tokenizer to a folder; a target side of its own goes to the folder `target` in it."""
+        """Write the tokenizer to a folder, and a separate target tokenizer to its subfolder `target`."""
         write_files(Path(folder), self.files())
         if self.target is not self:
             write_files(Path(folder) / "target", self.target.files())
 
     def with_target(self, target: Tokenizer) -> Tokenizer:
-        """The same tokenizer with another one for the target side."""
+        """Return the same tokenizer with another one for the target language."""
         return Tokenizer(
-            self._core,
-            self.names,
+            self._backend,
+            self.special_tokens,
             family=self.family,
-            longest=self.longest,
-            truncation=self.truncation,
+            model_max_length=self.model_max_length,
+            truncation_length=self.truncation_length,
             languages=self.languages,
             default_language=self._default_language,
             target=target,
         )
 
 
-def _exact(core: tokenizers.Tokenizer) -> str:
-    """The tokenizer as JSON that is read back as it was written.
+def _to_exact_json(backend: tokenizers.Tokenizer) -> str:
+    """Serialize the backend to JSON that is parsed back to the same numbers.
 
-    The library reads long decimal fractions a little differently than they were meant, so that a score of a unigram
-    vocabulary would change with every copy; fifteen digits it reads exactly.
+    The library's parser rounds long decimal fractions, so that the scores of a unigram vocabulary would change with
+    every copy. It parses fifteen digits exactly.
     """
-    if not isinstance(core.model, tokenizers.models.Unigram):
-        return core.to_str(pretty=True)
-    data = json.loads(core.to_str())
+    if not isinstance(backend.model, tokenizers.models.Unigram):
+        return backend.to_str(pretty=True)
+    data = json.loads(backend.to_str())
     data["model"]["vocab"] = [[token, float(f"{score:.15g}")] for token, score in data["model"]["vocab"]]
     return json.dumps(data, indent=2, ensure_ascii=False)
 
 
-def _encoded(encoding: tokenizers.Encoding) -> Encoded:
-    special = [flag == 1 for flag in encoding.special_tokens_mask]
-    return Encoded(
+def _from_backend_encoding(encoding: tokenizers.Encoding) -> Encoding:
+    return Encoding(
         ids=encoding.ids,
         tokens=encoding.tokens,
         offsets=encoding.offsets,
         segments=encoding.type_ids,
-        special=special,
-        sides=encoding.sequence_ids,
+        special_tokens_mask=[flag == 1 for flag in encoding.special_tokens_mask],
+        sequence_ids=encoding.sequence_ids,
     )
 
 
-def _before(number: int, token: str, row: Encoded) -> Encoded:
-    """A row with one more token before it."""
-    return Encoded(
-        ids=[number, *row.ids],
-        tokens=[token, *row.tokens],
-        offsets=[(0, 0), *row.offsets],
-        segments=[0, *row.segments],
-        special=[True, *row.special],
-        sides=[None, *row.sides],
+def _prepend_token(token_id: int, token: str, encoding: Encoding) -> Encoding:
+    return Encoding(
+        ids=[token_id, *encoding.ids],
+        tokens=[token, *encoding.tokens],
+        offsets=[(0, 0), *encoding.offsets],
+        segments=[0, *encoding.segments],
+        special_tokens_mask=[True, *encoding.special_tokens_mask],
+        sequence_ids=[None, *encoding.sequence_ids],
     )
 
 
-def _unreadable(texts: Iterable[object]) -> TokenizerError:
-    """Says which text is no text, where the library only says that something was wrong."""
-    for number, text in enumerate(texts):
+def _invalid_text_error(texts: Iterable[object]) -> TokenizerError:
+    """Build an error that names the invalid text, which the library's own error does not."""
+    for index, text in enumerate(texts):
         if not isinstance(text, str):
-            return TokenizerError(f"text {number} is no text: {type(text).__name__}")
-        for place, character in enumerate(text):
+            return TokenizerError(f"text {index}: expected str, got {type(text).__name__}")
+        for position, character in enumerate(text):
             if "\ud800" <= character <= "\udfff":
                 return TokenizerError(
-                    f"text {number}, character {place}: U+{ord(character):04X} is half of a character, which no file "
-                    "can hold. Was the text read with errors='surrogateescape'?"
+                    f"text {index}, character {position}: unpaired surrogate U+{ord(character):04X}. "
+                    "Was the text read with errors='surrogateescape'?"
                 )
-    return TokenizerError("the texts cannot be read as text")
+    return TokenizerError("the texts cannot be encoded as UTF-8")
 
 
-def _code(name: str, codes: Mapping[str, int], what: str) -> int:
+def _lookup_code(name: str, codes: Mapping[str, int], kind: str) -> int:
     if not codes:
-        raise TokenizerError(f"{what} {name!r}: this tokenizer knows no {what}s")
+        raise TokenizerError(f"{kind} {name!r}: this tokenizer has no {kind.removesuffix(' code')} codes")
     if name not in codes:
-        raise TokenizerError(f"{what} {name!r} is not known{_perhaps(name, codes)}; known are {', '.join(codes)}")
+        raise TokenizerError(f"unknown {kind} {name!r}{_did_you_mean(name, codes)}; available: {', '.join(codes)}")
     return codes[name]
 
 
-def _perhaps(name: str, known: Iterable[str]) -> str:
-    near = difflib.get_close_matches(name, known, n=1)
-    return f": did you mean {near[0]!r}?" if near else ""
+def _did_you_mean(name: str, candidates: Iterable[str]) -> str:
+    matches = difflib.get_close_matches(name, candidates, n=1)
+    return f": did you mean {matches[0]!r}?" if matches else ""
 
 
-def _lowest(row: list[int]) -> int:
-    return min(row, default=0)
+def _min_id(ids: list[int]) -> int:
+    return min(ids, default=0)
 
 
-def _highest(row: list[int]) -> int:
-    return max(row, default=0)
+def _max_id(ids: list[int]) -> int:
+    return max(ids, default=0)

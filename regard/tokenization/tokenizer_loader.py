@@ -1,4 +1,4 @@
-"""Open a tokenizer: a model's folder, a tokenizer's folder, or one file."""
+"""Load a tokenizer from a model folder, a tokenizer folder, or one file."""
 
 from __future__ import annotations
 
@@ -9,14 +9,15 @@ from typing import Any
 import tokenizers
 
 from regard.tokenization import ctrl_tokenizer, marian_tokenizer, sentencepiece_families, vocab_files
-from regard.tokenization.io import TokenizerError, read_json, read_json_if_there
-from regard.tokenization.sentencepiece_model import Kind, SentencePiece, read
-from regard.tokenization.special_tokens import Theirs, guessed, named
-from regard.tokenization.tokenizer import Names, Tokenizer
+from regard.tokenization.io import TokenizerError, read_json, read_json_if_exists
+from regard.tokenization.sentencepiece_model import ModelType, SentencePieceModel, read_sentencepiece_model
+from regard.tokenization.special_tokens import TokenizerConfig, guess_special_tokens, resolve_special_tokens
+from regard.tokenization.tokenizer import SpecialTokens, Tokenizer
 
-Built = tuple[tokenizers.Tokenizer, Names]
+TokenizerParts = tuple[tokenizers.Tokenizer, SpecialTokens]
+"""The backend and its special tokens."""
 
-FROM_PIECES: dict[str, Callable[[SentencePiece, Path, Theirs], Built]] = {
+SENTENCEPIECE_BUILDERS: dict[str, Callable[[SentencePieceModel, Path, TokenizerConfig], TokenizerParts]] = {
     "t5": sentencepiece_families.t5,
     "albert": sentencepiece_families.albert,
     "xlnet": sentencepiece_families.xlnet,
@@ -24,28 +25,28 @@ FROM_PIECES: dict[str, Callable[[SentencePiece, Path, Theirs], Built]] = {
     "mbart50": sentencepiece_families.mbart50,
     "llama": sentencepiece_families.llama,
 }
-FROM_MERGES: dict[str, Callable[[Path, Path, Theirs], Built]] = {
+BPE_BUILDERS: dict[str, Callable[[Path, Path, TokenizerConfig], TokenizerParts]] = {
     "gpt": vocab_files.gpt,
     "gpt2": vocab_files.gpt2,
     "roberta": vocab_files.roberta,
     "clip": vocab_files.clip,
 }
-USUAL = {
-    "bert": vocab_files.BERT,
-    "gpt": vocab_files.GPT,
-    "gpt2": vocab_files.GPT2,
-    "roberta": vocab_files.ROBERTA,
-    "clip": vocab_files.CLIP,
-    "t5": sentencepiece_families.T5,
-    "albert": sentencepiece_families.ALBERT,
-    "xlnet": sentencepiece_families.XLNET,
-    "mbart": vocab_files.ROBERTA,
-    "mbart50": vocab_files.ROBERTA,
-    "llama": sentencepiece_families.LLAMA,
+DEFAULT_SPECIAL_TOKENS = {
+    "bert": vocab_files.BERT_TOKENS,
+    "gpt": vocab_files.GPT_TOKENS,
+    "gpt2": vocab_files.GPT2_TOKENS,
+    "roberta": vocab_files.ROBERTA_TOKENS,
+    "clip": vocab_files.CLIP_TOKENS,
+    "t5": sentencepiece_families.T5_TOKENS,
+    "albert": sentencepiece_families.ALBERT_TOKENS,
+    "xlnet": sentencepiece_families.XLNET_TOKENS,
+    "mbart": vocab_files.ROBERTA_TOKENS,
+    "mbart50": vocab_files.ROBERTA_TOKENS,
+    "llama": sentencepiece_families.LLAMA_TOKENS,
 }
-FAMILIES = (*USUAL, "ctrl", "marian")
+TOKENIZER_FAMILIES = (*DEFAULT_SPECIAL_TOKENS, "ctrl", "marian")
 
-ALIKE = {
+FAMILY_ALIASES = {
     "distilbert": "bert",
     "electra": "bert",
     "openai-gpt": "gpt",
@@ -54,175 +55,188 @@ ALIKE = {
     "bart": "roberta",
     "clip_text_model": "clip",
 }
-"""Models that cut text as another family does, by `model_type` or the name of their class."""
+"""Models that tokenize as another family does, by `model_type` or by the name of their tokenizer class."""
 
-PIECES = ("spiece.model", "sentencepiece.bpe.model", "tokenizer.model")
-LONGEST = 10**6
-"""Above this, a published maximum length only says that nobody set one."""
+SENTENCEPIECE_FILES = ("spiece.model", "sentencepiece.bpe.model", "tokenizer.model")
+MAX_PLAUSIBLE_LENGTH = 10**6
+"""A larger published `model_max_length` is a placeholder for "not set"."""
 
 
-def load(place: str | Path, *, family: str | None = None) -> Tokenizer:
-    """Open a tokenizer: a model's folder, a tokenizer's folder, or one file (tokenizer.json, spiece.model …).
+def load_tokenizer(path: str | Path, *, family: str | None = None) -> Tokenizer:
+    """Load a tokenizer from a model folder, a tokenizer folder, or one file (tokenizer.json, spiece.model …).
 
-    The family says what is done to a text before it is cut. It is known from `config.json` and
-    `tokenizer_config.json`, or from the vocabulary itself; where it cannot be told, say it: `load(place, family="t5")`.
-    A `tokenizer.json` says everything, and goes before all other files.
+    The family determines normalization and pre-tokenization. It is inferred from `config.json` and
+    `tokenizer_config.json`, or from the vocabulary itself; where that is impossible, pass it:
+    `load_tokenizer(path, family="t5")`. A `tokenizer.json` is complete, and takes precedence over all other files.
     """
-    place = Path(place)
-    if not place.exists():
-        raise TokenizerError(f"there is no file or folder {place}")
-    if family is not None and ALIKE.get(family, family) not in FAMILIES:
-        raise TokenizerError(f"family {family!r} is not known; known are {', '.join(sorted({*FAMILIES, *ALIKE}))}")
-    folder, vocabulary = (place, _vocabulary(place)) if place.is_dir() else (place.parent, place)
-    theirs = _settings(folder)
+    path = Path(path)
+    if not path.exists():
+        raise TokenizerError(f"no such file or directory: {path}")
+    if family is not None and FAMILY_ALIASES.get(family, family) not in TOKENIZER_FAMILIES:
+        raise TokenizerError(
+            f"unknown family {family!r}; known families: {', '.join(sorted({*TOKENIZER_FAMILIES, *FAMILY_ALIASES}))}"
+        )
+    folder, vocab_path = (path, _find_vocab_file(path)) if path.is_dir() else (path.parent, path)
+    config = _read_config(folder)
     if family is None:
-        _refuse(folder, vocabulary, theirs)
-    family = ALIKE.get(family, family) if family else _family(theirs)
-    tokenizer = _open(vocabulary, family, theirs)
-    other = folder / "target"
-    return tokenizer.with_target(load(other)) if place.is_dir() and (other / "tokenizer.json").is_file() else tokenizer
+        _check_supported(folder, vocab_path, config)
+    family = FAMILY_ALIASES.get(family, family) if family else _family_from_config(config)
+    tokenizer = _load_file(vocab_path, family, config)
+    target_folder = folder / "target"
+    if path.is_dir() and (target_folder / "tokenizer.json").is_file():
+        return tokenizer.with_target(load_tokenizer(target_folder))
+    return tokenizer
 
 
-def _refuse(folder: Path, vocabulary: Path, theirs: Theirs) -> None:
-    """Stop at a tokenizer that would open as one of another family, and cut texts otherwise than its own."""
-    named = str(theirs.get("tokenizer_class") or "")
-    if named.startswith("RoFormer") or (
-        not named and vocabulary.suffix == ".txt" and theirs["model_type"] == "roformer"
+def _check_supported(folder: Path, vocab_path: Path, config: TokenizerConfig) -> None:
+    """Reject RoFormer's tokenizer: it would load as BERT's, and tokenize differently from the original."""
+    class_name = str(config.get("tokenizer_class") or "")
+    if class_name.startswith("RoFormer") or (
+        not class_name and vocab_path.suffix == ".txt" and config["model_type"] == "roformer"
     ):
         raise TokenizerError(
-            f"{folder}: RoFormer's published tokenizers find Chinese words by a dictionary (jieba), which is not known "
-            "here. Give the network ids that its own tokenizer made; or have texts cut like BERT's: "
-            'regard.tokenization.tokenizer_loader(folder, family="bert").save(other) makes a tokenizer of it that any command opens'
+            f"{folder}: RoFormer's published tokenizers segment Chinese words with jieba, which is not supported. Pass "
+            "token ids from its own tokenizer to the network, or tokenize as BERT does: "
+            'regard.tokenization.load_tokenizer(folder, family="bert").save(other) writes a tokenizer that every '
+            "command opens"
         )
 
 
-def _vocabulary(folder: Path) -> Path:
-    """The file of a folder that holds the vocabulary."""
-    for name in ("tokenizer.json", "source.spm", "vocab.txt", "vocab.json", *PIECES):
+def _find_vocab_file(folder: Path) -> Path:
+    """Return the vocabulary file of a folder."""
+    for name in ("tokenizer.json", "source.spm", "vocab.txt", "vocab.json", *SENTENCEPIECE_FILES):
         if (folder / name).is_file():
             return folder / name
-    there = ", ".join(sorted(path.name for path in folder.iterdir())[:8]) or "nothing"
+    found = ", ".join(sorted(path.name for path in folder.iterdir())[:8]) or "nothing"
     raise TokenizerError(
-        f"{folder} has no tokenizer: expected tokenizer.json, vocab.txt, vocab.json with merges.txt, source.spm with "
-        f"target.spm, or {', '.join(PIECES)}; found {there}"
+        f"{folder} contains no tokenizer: expected tokenizer.json, vocab.txt, vocab.json with merges.txt, "
+        f"source.spm with target.spm, or {', '.join(SENTENCEPIECE_FILES)}; found {found}"
     )
 
 
-def _settings(folder: Path) -> dict[str, Any]:
-    """What the files beside the vocabulary say; the newer file goes before the older one."""
-    added = read_json_if_there(folder / "added_tokens.json")
-    older, newer = (read_json_if_there(folder / f"{n}.json") for n in ("special_tokens_map", "tokenizer_config"))
-    kind = read_json_if_there(folder / "config.json").get("model_type")
-    return {**older, **newer, "added_tokens.json": added, "model_type": kind}
+def _read_config(folder: Path) -> dict[str, Any]:
+    """Merge the JSON files next to the vocabulary; tokenizer_config.json overrides special_tokens_map.json."""
+    added = read_json_if_exists(folder / "added_tokens.json")
+    older, newer = (read_json_if_exists(folder / f"{name}.json") for name in ("special_tokens_map", "tokenizer_config"))
+    model_type = read_json_if_exists(folder / "config.json").get("model_type")
+    return {**older, **newer, "added_tokens.json": added, "model_type": model_type}
 
 
-def _family(theirs: Theirs) -> str | None:
-    """The family by the tokenizer's class, or by the model's kind; a class of no family says nothing."""
-    if "regard_family" in theirs:
-        return str(theirs["regard_family"])
-    name = str(theirs.get("tokenizer_class") or "").removesuffix("Fast").removesuffix("Tokenizer").lower()
-    if name in ("pretrained", "tokenizersbackend"):
+def _family_from_config(config: TokenizerConfig) -> str | None:
+    """Infer the family from the tokenizer class, else from the model type; None for a generic class."""
+    if "regard_family" in config:
+        return str(config["regard_family"])
+    class_name = str(config.get("tokenizer_class") or "").removesuffix("Fast").removesuffix("Tokenizer").lower()
+    if class_name in ("pretrained", "tokenizersbackend"):
         return None
-    for kind in (name, str(theirs.get("model_type"))):
-        if ALIKE.get(kind, kind) in FAMILIES:
-            return ALIKE.get(kind, kind)
+    for name in (class_name, str(config.get("model_type"))):
+        if FAMILY_ALIASES.get(name, name) in TOKENIZER_FAMILIES:
+            return FAMILY_ALIASES.get(name, name)
     return None
 
 
-def _open(path: Path, family: str | None, theirs: Theirs) -> Tokenizer:
+def _load_file(path: Path, family: str | None, config: TokenizerConfig) -> Tokenizer:
     if path.name.endswith("tokenizer.json"):
-        return _whole(path, family, theirs)
+        return _load_tokenizer_json(path, family, config)
     if path.suffix == ".spm":
-        return marian_tokenizer.load(path.parent, theirs, _longest(theirs))
+        return marian_tokenizer.load_marian_tokenizer(path.parent, config, _model_max_length(config))
     if path.suffix == ".txt" and path.name != "merges.txt":
-        return _joined(vocab_files.bert(path, theirs), "bert", theirs)
+        return _build_tokenizer(vocab_files.bert(path, config), "bert", config)
     if path.suffix in (".json", ".txt"):
-        vocabulary, merges = path.with_name("vocab.json"), path.with_name("merges.txt")
-        vocabulary = path if path.suffix == ".json" else vocabulary
-        for needed in (vocabulary, merges):
+        vocab_path = path if path.suffix == ".json" else path.with_name("vocab.json")
+        merges_path = path.with_name("merges.txt")
+        for needed in (vocab_path, merges_path):
             if not needed.is_file():
-                raise TokenizerError(f"{path}: {needed.name} should lie beside it, and does not")
-        family = family or _family_of_merges(vocabulary)
+                raise TokenizerError(f"{path}: {needed.name} is missing from the same directory")
+        family = family or _family_from_vocab(vocab_path)
         if family == "ctrl":
-            return ctrl_tokenizer.load(vocabulary, merges, theirs, _longest(theirs))
-        if family not in FROM_MERGES:
-            raise _unclear(path, family, (*FROM_MERGES, "ctrl"))
-        return _joined(FROM_MERGES[family](vocabulary, merges, theirs), family, theirs)
+            return ctrl_tokenizer.load_ctrl_tokenizer(vocab_path, merges_path, config, _model_max_length(config))
+        if family not in BPE_BUILDERS:
+            raise _ambiguous_family_error(path, family, (*BPE_BUILDERS, "ctrl"))
+        return _build_tokenizer(BPE_BUILDERS[family](vocab_path, merges_path, config), family, config)
     if path.suffix == ".model":
-        model = read(path)
-        family = family or _family_of_pieces(model, path)
-        if family not in FROM_PIECES:
-            raise _unclear(path, family, tuple(FROM_PIECES))
-        return _joined(FROM_PIECES[family](model, path, theirs), family, theirs)
+        model = read_sentencepiece_model(path)
+        family = family or _family_from_sentencepiece(model, path)
+        if family not in SENTENCEPIECE_BUILDERS:
+            raise _ambiguous_family_error(path, family, tuple(SENTENCEPIECE_BUILDERS))
+        return _build_tokenizer(SENTENCEPIECE_BUILDERS[family](model, path, config), family, config)
     raise TokenizerError(
-        f"{path}: not known by its name. Expected tokenizer.json, vocab.txt, vocab.json, a .model or a .spm file"
+        f"{path}: unrecognized file name; expected tokenizer.json, vocab.txt, vocab.json, a .model or a .spm file"
     )
 
 
-def _whole(path: Path, family: str | None, theirs: Theirs) -> Tokenizer:
-    """A `tokenizer.json`: it says everything but what the special tokens are for."""
+def _load_tokenizer_json(path: Path, family: str | None, config: TokenizerConfig) -> Tokenizer:
+    """Load a `tokenizer.json`, which is complete except for the roles of the special tokens."""
     try:
-        core = tokenizers.Tokenizer.from_file(str(path))
+        backend = tokenizers.Tokenizer.from_file(str(path))
     except Exception as error:  # the library raises nothing narrower
-        read_json(path)  # says what is wrong with a file that is no JSON
-        raise TokenizerError(f"{path}: this is no tokenizer ({error})") from None
+        read_json(path)  # names the line of a JSON error
+        raise TokenizerError(f"{path}: not a valid tokenizer.json ({error})") from None
     if family == "clip":
-        core.decoder = vocab_files.clip_decoder()
-    cut = core.truncation["max_length"] if core.truncation else None
-    usual = USUAL[family] if family in USUAL else guessed(core)
-    return _joined((core, named(theirs, usual, core)), family, theirs, cut)
+        backend.decoder = vocab_files.clip_decoder()
+    truncation_length = backend.truncation["max_length"] if backend.truncation else None
+    defaults = DEFAULT_SPECIAL_TOKENS[family] if family in DEFAULT_SPECIAL_TOKENS else guess_special_tokens(backend)
+    parts = backend, resolve_special_tokens(config, defaults, backend)
+    return _build_tokenizer(parts, family, config, truncation_length)
 
 
-def _joined(built: Built, family: str | None, theirs: Theirs, cut: int | None = None) -> Tokenizer:
-    core, names = built
-    codes = {"mbart": sentencepiece_families.MBART_LANGUAGES, "mbart50": sentencepiece_families.MBART50_LANGUAGES}.get(
-        family or "", []
-    )
-    languages = {code: core.token_to_id(code) for code in codes}
+def _build_tokenizer(
+    parts: TokenizerParts, family: str | None, config: TokenizerConfig, truncation_length: int | None = None
+) -> Tokenizer:
+    backend, special_tokens = parts
+    family_codes = {
+        "mbart": sentencepiece_families.MBART_LANGUAGES,
+        "mbart50": sentencepiece_families.MBART50_LANGUAGES,
+    }
+    codes = family_codes.get(family or "", [])
+    languages = {code: backend.token_to_id(code) for code in codes}
     return Tokenizer(
-        core,
-        names,
+        backend,
+        special_tokens,
         family=family,
-        longest=_longest(theirs) or cut,
-        truncation=cut,
-        languages={code: number for code, number in languages.items() if number is not None},
-        default_language=str(theirs.get("src_lang") or "en_XX") if codes else None,
+        model_max_length=_model_max_length(config) or truncation_length,
+        truncation_length=truncation_length,
+        languages={code: token_id for code, token_id in languages.items() if token_id is not None},
+        default_language=str(config.get("src_lang") or "en_XX") if codes else None,
     )
 
 
-def _longest(theirs: Theirs) -> int | None:
-    value = theirs.get("model_max_length")
-    return int(value) if isinstance(value, int | float) and 0 < value < LONGEST else None
+def _model_max_length(config: TokenizerConfig) -> int | None:
+    value = config.get("model_max_length")
+    return int(value) if isinstance(value, int | float) and 0 < value < MAX_PLAUSIBLE_LENGTH else None
 
 
-def _family_of_merges(vocabulary: Path) -> str | None:
-    """The family by how the vocabulary writes its tokens."""
-    ids = vocab_files.read_vocabulary(vocabulary)
-    if "<|startoftext|>" in ids:
+def _family_from_vocab(path: Path) -> str | None:
+    """Infer the family from the spelling of the tokens in a `vocab.json`."""
+    vocab = vocab_files.read_vocab(path)
+    if "<|startoftext|>" in vocab:
         return "clip"
-    if "<s>" in ids and "</s>" in ids:
+    if "<s>" in vocab and "</s>" in vocab:
         return "roberta"
-    if any(token.endswith("</w>") for token in ids):
+    if any(token.endswith("</w>") for token in vocab):
         return "gpt"
-    if sum(token.endswith("@@") for token in ids) > len(ids) // 20:
+    if sum(token.endswith("@@") for token in vocab) > len(vocab) // 20:
         return "ctrl"
-    return "gpt2" if "<|endoftext|>" in ids else None
+    return "gpt2" if "<|endoftext|>" in vocab else None
 
 
-def _family_of_pieces(model: SentencePiece, path: Path) -> str | None:
-    """The family by the special pieces of a SentencePiece model, or by the name that only one family uses."""
-    texts = [piece.text for piece in model.pieces[:16]]
-    if "[CLS]" in texts:
+def _family_from_sentencepiece(model: SentencePieceModel, path: Path) -> str | None:
+    """Infer the family from the special pieces of a SentencePiece model, or from a file name of one family only."""
+    pieces = [piece.text for piece in model.pieces[:16]]
+    if "[CLS]" in pieces:
         return "albert"
-    if "<sep>" in texts and "<cls>" in texts:
+    if "<sep>" in pieces and "<cls>" in pieces:
         return "xlnet"
-    if model.kind is Kind.BPE and model.byte_fallback:
+    if model.model_type is ModelType.BPE and model.byte_fallback:
         return "llama"
     if path.name == "sentencepiece.bpe.model":
         return "mbart"
-    return "t5" if texts[:3] == ["<pad>", "</s>", "<unk>"] else None
+    return "t5" if pieces[:3] == ["<pad>", "</s>", "<unk>"] else None
 
 
-def _unclear(path: Path, family: str | None, possible: tuple[str, ...]) -> TokenizerError:
-    found = f"family {family!r} does not come with such a file" if family else "its family cannot be told from the file"
-    return TokenizerError(f"{path}: {found}. Say which it is: family=, one of {', '.join(possible)}")
+def _ambiguous_family_error(path: Path, family: str | None, possible: tuple[str, ...]) -> TokenizerError:
+    if family:
+        problem = f"family {family!r} does not use this kind of file"
+    else:
+        problem = "the family cannot be inferred from the file"
+    return TokenizerError(f"{path}: {problem}. Pass family=, one of {', '.join(possible)}")

@@ -1,4 +1,4 @@
-"""Train a vocabulary from files or texts."""
+"""Train a tokenizer on files or texts."""
 
 from __future__ import annotations
 
@@ -9,98 +9,112 @@ from pathlib import Path
 import tokenizers
 
 from regard.tokenization import vocab_files
-from regard.tokenization.algorithms import ByteBPE, Kind
+from regard.tokenization.algorithms import Algorithm, ByteBPE
 from regard.tokenization.io import TokenizerError
-from regard.tokenization.line_sample import Sample, sample
-from regard.tokenization.spinner import Steps
-from regard.tokenization.text_files import lines
-from regard.tokenization.tokenizer import Names, Tokenizer
-from regard.tokenization.vocab_trainers import learnt
+from regard.tokenization.line_sample import LineSample, sample_lines
+from regard.tokenization.spinner import Spinner
+from regard.tokenization.text_files import read_lines
+from regard.tokenization.tokenizer import SpecialTokens, Tokenizer
+from regard.tokenization.vocab_trainers import train_backend
 
-LIMIT = 200 * 10**6
-"""The bytes of text that are looked at, unless asked otherwise: more hardly changes a vocabulary."""
+DEFAULT_LIMIT_BYTES = 200 * 10**6
+"""Default size of the training sample: more text hardly changes a vocabulary."""
 
 
-def train(
-    kind: Kind,
+def train_tokenizer(
+    algorithm: Algorithm,
     files: Sequence[Path] | Iterable[str],
     *,
-    special: Names | None = None,
-    extra: Sequence[str] = (),
+    special_tokens: SpecialTokens | None = None,
+    extra_special_tokens: Sequence[str] = (),
     seed: int = 0,
-    limit_bytes: int = LIMIT,
-    progress: bool = False,
+    limit_bytes: int = DEFAULT_LIMIT_BYTES,
+    show_progress: bool = False,
 ) -> Tokenizer:
-    """Train a vocabulary from text files (also compressed: .gz, .xz, .zst), or from any texts.
+    """Train a tokenizer on text files (also compressed: .gz, .xz, .zst), or on any texts.
 
-        train(ByteBPE(size=8000), [Path("train.en"), Path("train.de")])     # one vocabulary for both sides
-        train(Words(size=20000), ["one text", "another"])
+        train_tokenizer(ByteBPE(size=8000), [Path("train.en"), Path("train.de")])     # one joint vocabulary
+        train_tokenizer(WordLevel(size=20000), ["one text", "another"])
 
-    Paths are read line by line; strings are texts. `special` names the special tokens (each kind has its usual ones),
-    `extra` further tokens that are never cut. The same texts and seed give the same vocabulary, byte for byte.
+    Paths are read line by line; strings are texts. `special_tokens` sets the special tokens by role (each algorithm has
+    defaults), and `extra_special_tokens` adds further tokens that are never split. The same texts and seed give the
+    same vocabulary, byte for byte.
 
-    Memory stays bounded: of texts with more than `limit_bytes` a fair sample is taken, and standard error says so.
+    Memory is bounded: from texts of more than `limit_bytes` a uniform random sample is taken, with a note on standard
+    error.
     """
-    names = special or kind.names
-    check(kind, names, extra)
-    steps = Steps(progress)
-    with steps.doing("reading"):
-        taken = sample(_texts(files, steps), limit_bytes, seed)
-    if not any(text.strip() for text in taken.texts):
-        raise TokenizerError("there is no text to learn a vocabulary from: all lines are empty")
-    if not taken.whole:
-        sys.stderr.write(_said(taken, limit_bytes))
-    with steps.doing(f"learning {kind.size:,} tokens from {len(taken.texts):,} lines"):
-        core = learnt(kind, taken.texts, _special(names, extra), names.unknown)
-    _around(core, names)
-    return Tokenizer(core, names)
+    special_tokens = special_tokens or algorithm.special_tokens
+    check_vocabulary(algorithm, special_tokens, extra_special_tokens)
+    spinner = Spinner(show_progress)
+    with spinner.step("reading text"):
+        sample = sample_lines(_read_texts(files, spinner), limit_bytes, seed)
+    if not any(text.strip() for text in sample.texts):
+        raise TokenizerError("no text to train on: all lines are empty")
+    if not sample.complete:
+        sys.stderr.write(_sampling_notice(sample, limit_bytes))
+    with spinner.step(f"training a vocabulary of {algorithm.size:,} tokens on {len(sample.texts):,} lines"):
+        all_special_tokens = _all_special_tokens(special_tokens, extra_special_tokens)
+        backend = train_backend(algorithm, sample.texts, all_special_tokens, special_tokens.unk)
+    _set_post_processor(backend, special_tokens)
+    return Tokenizer(backend, special_tokens)
 
 
-def _texts(files: Sequence[Path] | Iterable[str], steps: Steps) -> Iterator[str]:
+def _read_texts(files: Sequence[Path] | Iterable[str], spinner: Spinner) -> Iterator[str]:
     for item in files:
         if isinstance(item, Path):
-            for _, line in lines(item):
-                steps.advance()
+            for _, line in read_lines(item):
+                spinner.advance()
                 yield line
         else:
-            steps.advance()
+            spinner.advance()
             yield item
 
 
-def _special(names: Names, extra: Sequence[str]) -> list[str]:
-    roles = (names.padding, names.unknown, names.begin, names.end, names.classify, names.separator, names.mask)
-    return list(dict.fromkeys([*(name for name in roles if name is not None), *extra]))
+def _all_special_tokens(special_tokens: SpecialTokens, extra: Sequence[str]) -> list[str]:
+    roles = (
+        special_tokens.pad,
+        special_tokens.unk,
+        special_tokens.bos,
+        special_tokens.eos,
+        special_tokens.cls,
+        special_tokens.sep,
+        special_tokens.mask,
+    )
+    return list(dict.fromkeys([*(token for token in roles if token is not None), *extra]))
 
 
-def check(kind: Kind, names: Names, extra: Sequence[str] = ()) -> None:
-    """Stop if no vocabulary can be of this kind, with these special tokens."""
-    if kind.size < 1:
-        raise TokenizerError(f"a vocabulary of {kind.size} tokens cannot be trained: expected 1 or more")
-    if names.padding is not None and names.padding in (names.end, names.begin):
-        raise TokenizerError(f"padding and the end of a text are both {names.padding!r}: give padding its own token")
-    if names.unknown is None and not isinstance(kind, ByteBPE):
-        raise TokenizerError(f"{type(kind).__name__} needs a token for what is unknown: special=Names(unknown=…)")
-    always = len(_special(names, extra)) + (256 if isinstance(kind, ByteBPE) else 0)
-    if kind.size < always + 2:
-        what = "the special tokens and the 256 bytes" if isinstance(kind, ByteBPE) else "the special tokens"
-        raise TokenizerError(f"a vocabulary of {kind.size} tokens is too small: {what} alone are {always}")
+def check_vocabulary(algorithm: Algorithm, special_tokens: SpecialTokens, extra: Sequence[str] = ()) -> None:
+    """Raise an error if no vocabulary of this algorithm and size can hold these special tokens."""
+    if algorithm.size < 1:
+        raise TokenizerError(f"a vocabulary of size={algorithm.size} cannot be trained: expected 1 or more tokens")
+    if special_tokens.pad is not None and special_tokens.pad in (special_tokens.eos, special_tokens.bos):
+        raise TokenizerError(
+            f"the pad token is the bos or eos token ({special_tokens.pad!r}): give padding its own token"
+        )
+    if special_tokens.unk is None and not isinstance(algorithm, ByteBPE):
+        raise TokenizerError(f"{type(algorithm).__name__} needs an unknown token: special_tokens=SpecialTokens(unk=…)")
+    reserved = len(_all_special_tokens(special_tokens, extra)) + (256 if isinstance(algorithm, ByteBPE) else 0)
+    if algorithm.size < reserved + 2:
+        what = "the special tokens and the 256 bytes" if isinstance(algorithm, ByteBPE) else "the special tokens"
+        raise TokenizerError(f"a vocabulary of {algorithm.size} tokens is too small: {what} alone are {reserved}")
 
 
-def _said(taken: Sample, limit: int) -> str:
+def _sampling_notice(sample: LineSample, limit_bytes: int) -> str:
     return (
-        f"the texts have {taken.bytes / 1e6:,.1f} MB: the vocabulary is learnt from a sample of "
-        f"{taken.kept_bytes / 1e6:,.1f} MB, {len(taken.texts):,} of {taken.lines:,} lines (limit_bytes={limit:,})\n"
+        f"the texts have {sample.total_bytes / 1e6:,.1f} MB: the vocabulary is trained on a sample of "
+        f"{sample.sampled_bytes / 1e6:,.1f} MB, {len(sample.texts):,} of {sample.total_lines:,} lines "
+        f"(limit_bytes={limit_bytes:,})\n"
     )
 
 
-def _around(core: tokenizers.Tokenizer, names: Names) -> None:
-    """What is added around a text: `[CLS] … [SEP]` where there are such tokens, otherwise the end of the text."""
-    if names.classify is not None and names.separator is not None:
-        first, last = f"{names.classify}:0", names.separator
-        core.post_processor = vocab_files.template(
-            core, f"{first} $A:0 {last}:0", f"{first} $A:0 {last}:0 $B:1 {last}:1"
-        )
-    elif names.end is not None:
-        core.post_processor = vocab_files.template(
-            core, f"$A:0 {names.end}:0", f"$A:0 {names.end}:0 $B:1 {names.end}:1"
-        )
+def _set_post_processor(backend: tokenizers.Tokenizer, special_tokens: SpecialTokens) -> None:
+    """Set the post-processing template: `[CLS] … [SEP]` if there are such tokens, else EOS at the end."""
+    if special_tokens.cls is not None and special_tokens.sep is not None:
+        cls, sep = special_tokens.cls, special_tokens.sep
+        single, pair = f"{cls}:0 $A:0 {sep}:0", f"{cls}:0 $A:0 {sep}:0 $B:1 {sep}:1"
+    elif special_tokens.eos is not None:
+        eos = special_tokens.eos
+        single, pair = f"$A:0 {eos}:0", f"$A:0 {eos}:0 $B:1 {eos}:1"
+    else:
+        return
+    backend.post_processor = vocab_files.build_template(backend, single, pair)

@@ -1,7 +1,7 @@
-"""Vocabularies in files of their own: `vocab.txt`, and `vocab.json` with `merges.txt`. One function for each family.
+"""Vocabularies in the files `vocab.txt`, or `vocab.json` with `merges.txt`. One function for each family.
 
-What a family does to a text before it is cut (lower-casing, how words are found) is nowhere in these files: it is
-written down here.
+These files do not specify normalization and pre-tokenization (lowercasing, how a text is split into words): the
+functions here add them.
 """
 
 from __future__ import annotations
@@ -11,170 +11,198 @@ from pathlib import Path
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 
 from regard.tokenization.io import TokenizerError, read_json, read_text
-from regard.tokenization.special_tokens import Theirs, add, named
-from regard.tokenization.tokenizer import Names
+from regard.tokenization.special_tokens import TokenizerConfig, register_tokens, resolve_special_tokens
+from regard.tokenization.tokenizer import SpecialTokens
 
-BERT = Names(padding="[PAD]", unknown="[UNK]", separator="[SEP]", classify="[CLS]", mask="[MASK]")
-GPT = Names(unknown="<unk>")
-GPT2 = Names(unknown="<|endoftext|>", begin="<|endoftext|>", end="<|endoftext|>")
-ROBERTA = Names(
-    padding="<pad>", unknown="<unk>", begin="<s>", end="</s>", separator="</s>", classify="<s>", mask="<mask>"
-)
-CLIP = Names(padding="<|endoftext|>", unknown="<|endoftext|>", begin="<|startoftext|>", end="<|endoftext|>")
+BERT_TOKENS = SpecialTokens(pad="[PAD]", unk="[UNK]", sep="[SEP]", cls="[CLS]", mask="[MASK]")
+GPT_TOKENS = SpecialTokens(unk="<unk>")
+GPT2_TOKENS = SpecialTokens(unk="<|endoftext|>", bos="<|endoftext|>", eos="<|endoftext|>")
+ROBERTA_TOKENS = SpecialTokens(pad="<pad>", unk="<unk>", bos="<s>", eos="</s>", sep="</s>", cls="<s>", mask="<mask>")
+CLIP_TOKENS = SpecialTokens(pad="<|endoftext|>", unk="<|endoftext|>", bos="<|startoftext|>", eos="<|endoftext|>")
 
-CLIP_WORDS = r"<\|startoftext\|>|<\|endoftext\|>|'s|'t|'re|'ve|'m|'ll|'d|[\p{L}]+|[\p{N}]|[^\s\p{L}\p{N}]+"
+CLIP_PATTERN = r"<\|startoftext\|>|<\|endoftext\|>|'s|'t|'re|'ve|'m|'ll|'d|[\p{L}]+|[\p{N}]|[^\s\p{L}\p{N}]+"
 
 
-def bert(vocabulary: Path, theirs: Theirs) -> tuple[Tokenizer, Names]:
-    """BERT, DistilBERT, ELECTRA: words cut by the longest known piece; pieces inside a word begin with ##."""
-    read_text(vocabulary)  # says what is wrong with a file that is no text
-    core = Tokenizer(models.WordPiece(models.WordPiece.read_file(str(vocabulary)), unk_token=_unknown(theirs, BERT)))
-    core.normalizer = normalizers.BertNormalizer(
+def bert(vocab_path: Path, config: TokenizerConfig) -> tuple[Tokenizer, SpecialTokens]:
+    """BERT, DistilBERT, ELECTRA: words split greedily into the longest known subwords; inner subwords start with ##."""
+    read_text(vocab_path)  # raises an exact error for a file that is not UTF-8
+    backend = Tokenizer(
+        models.WordPiece(models.WordPiece.read_file(str(vocab_path)), unk_token=_unk_token(config, BERT_TOKENS))
+    )
+    backend.normalizer = normalizers.BertNormalizer(
         clean_text=True,
-        handle_chinese_chars=bool(theirs.get("tokenize_chinese_chars", True)),
-        strip_accents=theirs.get("strip_accents"),
-        lowercase=bool(theirs.get("do_lower_case", True)),
+        handle_chinese_chars=bool(config.get("tokenize_chinese_chars", True)),
+        strip_accents=config.get("strip_accents"),
+        lowercase=bool(config.get("do_lower_case", True)),
     )
-    core.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-    core.decoder = decoders.WordPiece(prefix="##")
-    names = named(theirs, BERT, core)
-    if names.unknown is None:
-        raise TokenizerError(f"{vocabulary}: there is no {_unknown(theirs, BERT)} in it, which every vocab.txt has")
-    add(core, theirs, names)
-    first, last = required(names.classify, "[CLS]", vocabulary), required(names.separator, "[SEP]", vocabulary)
-    core.post_processor = template(core, f"{first}:0 $A:0 {last}:0", f"{first}:0 $A:0 {last}:0 $B:1 {last}:1")
-    return core, names
+    backend.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    backend.decoder = decoders.WordPiece(prefix="##")
+    special_tokens = resolve_special_tokens(config, BERT_TOKENS, backend)
+    if special_tokens.unk is None:
+        raise TokenizerError(
+            f"{vocab_path}: the unknown token {_unk_token(config, BERT_TOKENS)} is missing; every vocab.txt has one"
+        )
+    register_tokens(backend, config, special_tokens)
+    cls = require_token(special_tokens.cls, "cls", "[CLS]", vocab_path)
+    sep = require_token(special_tokens.sep, "sep", "[SEP]", vocab_path)
+    backend.post_processor = build_template(backend, f"{cls}:0 $A:0 {sep}:0", f"{cls}:0 $A:0 {sep}:0 $B:1 {sep}:1")
+    return backend, special_tokens
 
 
-def gpt(vocabulary: Path, merges: Path, theirs: Theirs) -> tuple[Tokenizer, Names]:
-    """GPT: lower-cased words, whose last piece ends in `</w>`; nothing is added around a text."""
-    core = Tokenizer(bpe(vocabulary, merges, unknown=_unknown(theirs, GPT), end="</w>"))
-    core.normalizer = normalizers.BertNormalizer(lowercase=True)
-    core.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-    core.decoder = decoders.BPEDecoder(suffix="</w>")
-    return _with_begin_and_end(core, theirs, named(theirs, GPT, core))
-
-
-def gpt2(vocabulary: Path, merges: Path, theirs: Theirs) -> tuple[Tokenizer, Names]:
-    """GPT-2 and GPT-3: bytes, written as printable characters. Nothing is unknown, and texts come back exactly."""
-    core = Tokenizer(bpe(vocabulary, merges))
-    core.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=bool(theirs.get("add_prefix_space", False)))
-    core.decoder = decoders.ByteLevel()
-    return _with_begin_and_end(core, theirs, named(theirs, GPT2, core))
-
-
-def roberta(vocabulary: Path, merges: Path, theirs: Theirs) -> tuple[Tokenizer, Names]:
-    """RoBERTa and BART: GPT-2's pieces between `<s>` and `</s>`; a pair has two `</s>` in the middle."""
-    core, _ = gpt2(vocabulary, merges, {key: theirs[key] for key in ("add_prefix_space",) if key in theirs})
-    names = named(theirs, ROBERTA, core)
-    add(core, theirs, names)
-    first, last = required(names.classify, "<s>", vocabulary), required(names.separator, "</s>", vocabulary)
-    ids, trim, space = core.get_vocab(), theirs.get("trim_offsets", True), theirs.get("add_prefix_space", False)
-    core.post_processor = processors.RobertaProcessing(
-        (last, ids[last]), (first, ids[first]), trim_offsets=bool(trim), add_prefix_space=bool(space)
+def gpt(vocab_path: Path, merges_path: Path, config: TokenizerConfig) -> tuple[Tokenizer, SpecialTokens]:
+    """GPT: BPE of lowercased words, whose last token ends in `</w>`; no special tokens are added."""
+    backend = Tokenizer(
+        read_bpe(vocab_path, merges_path, unk_token=_unk_token(config, GPT_TOKENS), end_of_word_suffix="</w>")
     )
-    return core, names
+    backend.normalizer = normalizers.BertNormalizer(lowercase=True)
+    backend.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    backend.decoder = decoders.BPEDecoder(suffix="</w>")
+    return _with_bos_eos(backend, config, resolve_special_tokens(config, GPT_TOKENS, backend))
 
 
-def clip(vocabulary: Path, merges: Path, theirs: Theirs) -> tuple[Tokenizer, Names]:
-    """CLIP: lower-cased words of bytes, whose last piece ends in `</w>`."""
-    core = Tokenizer(bpe(vocabulary, merges, unknown=_unknown(theirs, CLIP), end="</w>"))
-    core.normalizer = normalizers.Sequence(
+def gpt2(vocab_path: Path, merges_path: Path, config: TokenizerConfig) -> tuple[Tokenizer, SpecialTokens]:
+    """GPT-2 and GPT-3: byte-level BPE, with bytes spelled as printable characters. Encoding is lossless."""
+    backend = Tokenizer(read_bpe(vocab_path, merges_path))
+    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=bool(config.get("add_prefix_space", False)))
+    backend.decoder = decoders.ByteLevel()
+    return _with_bos_eos(backend, config, resolve_special_tokens(config, GPT2_TOKENS, backend))
+
+
+def roberta(vocab_path: Path, merges_path: Path, config: TokenizerConfig) -> tuple[Tokenizer, SpecialTokens]:
+    """RoBERTa and BART: GPT-2's tokens between `<s>` and `</s>`; a pair has two `</s>` in the middle."""
+    backend, _ = gpt2(vocab_path, merges_path, {key: config[key] for key in ("add_prefix_space",) if key in config})
+    special_tokens = resolve_special_tokens(config, ROBERTA_TOKENS, backend)
+    register_tokens(backend, config, special_tokens)
+    cls = require_token(special_tokens.cls, "cls", "<s>", vocab_path)
+    sep = require_token(special_tokens.sep, "sep", "</s>", vocab_path)
+    vocab = backend.get_vocab()
+    backend.post_processor = processors.RobertaProcessing(
+        (sep, vocab[sep]),
+        (cls, vocab[cls]),
+        trim_offsets=bool(config.get("trim_offsets", True)),
+        add_prefix_space=bool(config.get("add_prefix_space", False)),
+    )
+    return backend, special_tokens
+
+
+def clip(vocab_path: Path, merges_path: Path, config: TokenizerConfig) -> tuple[Tokenizer, SpecialTokens]:
+    """CLIP: byte-level BPE of lowercased words, whose last token ends in `</w>`."""
+    backend = Tokenizer(
+        read_bpe(vocab_path, merges_path, unk_token=_unk_token(config, CLIP_TOKENS), end_of_word_suffix="</w>")
+    )
+    backend.normalizer = normalizers.Sequence(
         [normalizers.NFC(), normalizers.Replace(Regex(r"\s+"), " "), normalizers.Lowercase()]
     )
-    core.pre_tokenizer = pre_tokenizers.Sequence(
+    backend.pre_tokenizer = pre_tokenizers.Sequence(
         [
-            pre_tokenizers.Split(Regex(CLIP_WORDS), behavior="removed", invert=True),
+            pre_tokenizers.Split(Regex(CLIP_PATTERN), behavior="removed", invert=True),
             pre_tokenizers.ByteLevel(add_prefix_space=False),
         ]
     )
-    core.decoder = clip_decoder()
-    names = named(theirs, CLIP, core)
-    add(core, theirs, names)
-    first, last = required(names.begin, "<|startoftext|>", vocabulary), required(names.end, "<|endoftext|>", vocabulary)
-    ids = core.get_vocab()
-    core.post_processor = processors.RobertaProcessing(
-        (last, ids[last]), (first, ids[first]), trim_offsets=False, add_prefix_space=False
+    backend.decoder = clip_decoder()
+    special_tokens = resolve_special_tokens(config, CLIP_TOKENS, backend)
+    register_tokens(backend, config, special_tokens)
+    bos = require_token(special_tokens.bos, "bos", "<|startoftext|>", vocab_path)
+    eos = require_token(special_tokens.eos, "eos", "<|endoftext|>", vocab_path)
+    vocab = backend.get_vocab()
+    backend.post_processor = processors.RobertaProcessing(
+        (eos, vocab[eos]), (bos, vocab[bos]), trim_offsets=False, add_prefix_space=False
     )
-    return core, names
+    return backend, special_tokens
 
 
 def clip_decoder() -> decoders.Decoder:
-    """Bytes to text, and the end of a word to a space."""
-    outside = decoders.Replace(Regex(r"^(</w>|[\s\x1c-\x1f])+|(</w>|[\s\x1c-\x1f])+$"), "")
-    return decoders.Sequence([decoders.ByteLevel(), outside, decoders.Replace("</w>", " ")])
+    """Build CLIP's decoder: bytes to text, and `</w>` to a space."""
+    strip = decoders.Replace(Regex(r"^(</w>|[\s\x1c-\x1f])+|(</w>|[\s\x1c-\x1f])+$"), "")
+    return decoders.Sequence([decoders.ByteLevel(), strip, decoders.Replace("</w>", " ")])
 
 
-def bpe(vocabulary: Path, merges: Path, *, unknown: str | None = None, end: str = "") -> models.BPE:
-    """Byte-pair encoding from its two files."""
-    ids, pairs = read_vocabulary(vocabulary), read_merges(merges)
-    for number, (left, right) in enumerate(pairs):
-        for piece in (left, right, left + right):
-            if piece not in ids:
+def read_bpe(
+    vocab_path: Path, merges_path: Path, *, unk_token: str | None = None, end_of_word_suffix: str = ""
+) -> models.BPE:
+    """Read a BPE model from its vocabulary and merges files."""
+    vocab, merges = read_vocab(vocab_path), read_merges(merges_path)
+    for index, (left, right) in enumerate(merges):
+        for token in (left, right, left + right):
+            if token not in vocab:
                 raise TokenizerError(
-                    f"{merges}, merge {number + 1} ({left} {right}): {piece!r} is not in {vocabulary.name}. "
-                    "Check that the two files belong together"
+                    f"{merges_path}, merge {index + 1} ({left} {right}): {token!r} is not in {vocab_path.name}. "
+                    f"Check that {merges_path.name} and {vocab_path.name} come from the same model"
                 )
     return models.BPE(
-        vocab=ids, merges=pairs, unk_token=unknown, continuing_subword_prefix="", end_of_word_suffix=end, fuse_unk=False
+        vocab=vocab,
+        merges=merges,
+        unk_token=unk_token,
+        continuing_subword_prefix="",
+        end_of_word_suffix=end_of_word_suffix,
+        fuse_unk=False,
     )
 
 
-def read_vocabulary(path: Path) -> dict[str, int]:
-    """Tokens and ids from a `vocab.json`."""
-    values = read_json(path)
-    for token, number in values.items():
-        if not isinstance(number, int) or isinstance(number, bool) or number < 0:
-            raise TokenizerError(f"{path}: token {token!r} has the id {number!r}; expected a whole number from 0")
-    if not values:
+def read_vocab(path: Path) -> dict[str, int]:
+    """Read tokens and ids from a `vocab.json`."""
+    vocab = read_json(path)
+    for token, token_id in vocab.items():
+        if not isinstance(token_id, int) or isinstance(token_id, bool) or token_id < 0:
+            raise TokenizerError(f"{path}: token {token!r} has the id {token_id!r}; expected a non-negative integer")
+    if not vocab:
         raise TokenizerError(f"{path}: the vocabulary is empty")
-    return values
+    return vocab
 
 
 def read_merges(path: Path) -> list[tuple[str, str]]:
-    """Pairs of pieces, in the order in which they are joined."""
-    pairs = []
-    for number, line in enumerate(read_text(path).replace("\r\n", "\n").split("\n"), 1):
+    """Read the merges from a `merges.txt`, in their order."""
+    merges = []
+    for line_number, line in enumerate(read_text(path).replace("\r\n", "\n").split("\n"), 1):
         if line.startswith("#version") or not line:
             continue
         left, space, right = line.partition(" ")
         if not space or not left or not right or " " in right:
-            raise TokenizerError(f"{path}, line {number}: expected two pieces with a space between, found {line!r}")
-        pairs.append((left, right))
-    return pairs
+            raise TokenizerError(
+                f"{path}, line {line_number}: expected two tokens separated by one space, found {line!r}"
+            )
+        merges.append((left, right))
+    return merges
 
 
-def template(core: Tokenizer, single: str, pair: str) -> processors.TemplateProcessing:
-    """What stands around a text, and around a pair of texts. A word with a colon and a number is a special token."""
-    words = {word.rpartition(":")[0] for word in f"{single} {pair}".split()} - {"$A", "$B"}
-    special = [(word, core.token_to_id(word)) for word in sorted(words)]
+def build_template(backend: Tokenizer, single: str, pair: str) -> processors.TemplateProcessing:
+    """Build the post-processing template for single texts and for pairs.
+
+    Each item is `name:segment`: `$A` and `$B` are the texts, all other names are special tokens.
+    """
+    tokens = {item.rpartition(":")[0] for item in f"{single} {pair}".split()} - {"$A", "$B"}
+    special = [(token, backend.token_to_id(token)) for token in sorted(tokens)]
     return processors.TemplateProcessing(single=single, pair=pair, special_tokens=special)
 
 
-def required(token: str | None, usual: str, path: Path) -> str:
-    """A special token that the family cannot do without."""
+def require_token(token: str | None, role: str, example: str, path: Path) -> str:
+    """Return a special token that the family needs; raise an error if the vocabulary has none."""
     if token is None:
-        raise TokenizerError(f"{path}: the vocabulary lacks the special token that is usually written {usual}")
+        raise TokenizerError(f"{path}: the vocabulary has no {role} token (usually {example})")
     return token
 
 
-def _unknown(theirs: Theirs, usual: Names) -> str:
-    value = theirs.get("unk_token", usual.unknown)
+def _unk_token(config: TokenizerConfig, defaults: SpecialTokens) -> str:
+    value = config.get("unk_token", defaults.unk)
     return str(value["content"] if isinstance(value, dict) else value)
 
 
-def _with_begin_and_end(core: Tokenizer, theirs: Theirs, names: Names) -> tuple[Tokenizer, Names]:
-    add(core, theirs, names)
-    core.post_processor = begin_and_end(core, theirs, names)
-    return core, names
+def _with_bos_eos(
+    backend: Tokenizer, config: TokenizerConfig, special_tokens: SpecialTokens
+) -> tuple[Tokenizer, SpecialTokens]:
+    register_tokens(backend, config, special_tokens)
+    backend.post_processor = bos_eos_template(backend, config, special_tokens)
+    return backend, special_tokens
 
 
-def begin_and_end(core: Tokenizer, theirs: Theirs, names: Names) -> processors.TemplateProcessing:
-    """The first and the last token of a text, where the files ask for them: most of these families have none."""
-    before = names.begin if theirs.get("add_bos_token") else None
-    after = names.end if theirs.get("add_eos_token") else None
+def bos_eos_template(
+    backend: Tokenizer, config: TokenizerConfig, special_tokens: SpecialTokens
+) -> processors.TemplateProcessing:
+    """Build the template that adds BOS and EOS if `add_bos_token` and `add_eos_token` are set (default: neither)."""
+    bos = special_tokens.bos if config.get("add_bos_token") else None
+    eos = special_tokens.eos if config.get("add_eos_token") else None
 
-    def around(text: str, side: int) -> str:
-        return " ".join(f"{word}:{side}" for word in (before, text, after) if word)
+    def wrap(text: str, segment: int) -> str:
+        return " ".join(f"{item}:{segment}" for item in (bos, text, eos) if item)
 
-    return template(core, around("$A", 0), f"{around('$A', 0)} {around('$B', 1)}")
+    return build_template(backend, wrap("$A", 0), f"{wrap('$A', 0)} {wrap('$B', 1)}")

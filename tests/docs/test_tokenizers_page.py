@@ -1,4 +1,4 @@
-"""The code of docs/tokenizers.md is executed, block after block, as a reader would."""
+"""Run the code blocks of docs/tokenizers.md in order."""
 
 import re
 from pathlib import Path
@@ -10,7 +10,7 @@ PAGE = (Path(__file__).parents[2] / "docs/tokenizers.md").read_text(encoding="ut
 
 
 def test_python_blocks_run_in_order(tmp_path, monkeypatch):
-    """The model that the reader is asked to have is a small BERT vocabulary."""
+    """`path/to/model` is a small BERT vocabulary."""
     monkeypatch.chdir(tmp_path)
     folder = tmp_path / "path/to/model"
     folder.mkdir(parents=True)
@@ -23,8 +23,8 @@ def test_python_blocks_run_in_order(tmp_path, monkeypatch):
     text = "a man <s>"
     theirs = transformers.AutoTokenizer.from_pretrained(tmp_path / "path/to/tokenizer")
     assert theirs(text, split_special_tokens=True)["input_ids"] == names["shared"].encode(text).ids
-    assert names["apart"].target is names["german"]
-    assert names["tokenizer"].special.mask == names["tokenizer"].id("[MASK]") == 4
+    assert names["separate"].target is names["german"]
+    assert names["tokenizer"].special_ids.mask == names["tokenizer"].token_to_id("[MASK]") == 4
 
 
 def test_commands_that_it_names_exist():

@@ -1,4 +1,4 @@
-"""Small vocabularies, trained on the spot and saved in each of the published layouts."""
+"""Small vocabularies, trained here and saved in each of the published file formats."""
 
 import functools
 import json
@@ -11,81 +11,86 @@ from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers, tr
 from unit.tokenization.sample_texts import NUMBERS, WORDS
 
 from regard.tokenization.algorithms import ByteBPE, WordPiece
-from regard.tokenization.tokenizer import Names
-from regard.tokenization.tokenizer_trainer import train
+from regard.tokenization.tokenizer import SpecialTokens
+from regard.tokenization.tokenizer_trainer import train_tokenizer
 
-ROBERTA = Names(padding="<pad>", unknown="<unk>", begin="<s>", end="</s>", separator=None, classify=None, mask="<mask>")
+ROBERTA = SpecialTokens(pad="<pad>", unk="<unk>", bos="<s>", eos="</s>", sep=None, cls=None, mask="<mask>")
 
 
 @functools.cache
-def corpus(number=3000, seed=3):
-    """Sentences to learn from: some words are frequent, some rare, some never there."""
-    random_ = random.Random(seed)
+def corpus(count=3000, seed=3):
+    """Training sentences: some words are frequent, some rare, some absent."""
+    rng = random.Random(seed)
     words = [word for word in WORDS if hash_of(word) % 4]
 
     def word():
-        if random_.random() < 0.05:
-            return random_.choice(NUMBERS)
-        return random_.choice(words) + (random_.choice(words) if random_.random() < 0.4 else "")
+        if rng.random() < 0.05:
+            return rng.choice(NUMBERS)
+        return rng.choice(words) + (rng.choice(words) if rng.random() < 0.4 else "")
 
-    return [" ".join(word() for _ in range(9)) + "." for _ in range(number)]
+    return [" ".join(word() for _ in range(9)) + "." for _ in range(count)]
 
 
 def hash_of(word):
-    return sum(ord(letter) * (place + 1) for place, letter in enumerate(word))
+    return sum(ord(character) * (index + 1) for index, character in enumerate(word))
 
 
 def bert(folder):
-    tokens = train(WordPiece(size=600, lower=True), corpus()).vocabulary()
+    tokens = train_tokenizer(WordPiece(size=600, lowercase=True), corpus()).get_vocab()
     (folder / "vocab.txt").write_text("".join(f"{token}\n" for token in sorted(tokens, key=tokens.get)), "utf-8")
 
 
 def gpt2(folder):
-    _bytes(folder, Names(end="<|endoftext|>"))
+    _byte_level(folder, SpecialTokens(eos="<|endoftext|>"))
 
 
 def roberta(folder):
-    _bytes(folder, ROBERTA)
+    _byte_level(folder, ROBERTA)
 
 
-def _bytes(folder, names):
-    core = json.loads(train(ByteBPE(size=700), corpus(), special=names).files()["tokenizer.json"])
-    write_merges(folder, core["model"])
+def _byte_level(folder, special_tokens):
+    tokenizer = train_tokenizer(ByteBPE(size=700), corpus(), special_tokens=special_tokens)
+    write_merges(folder, json.loads(tokenizer.files()["tokenizer.json"])["model"])
 
 
 def gpt(folder):
-    core = Tokenizer(models.BPE(unk_token="<unk>"))
-    core.normalizer, core.pre_tokenizer = normalizers.BertNormalizer(lowercase=True), pre_tokenizers.BertPreTokenizer()
-    write_merges(folder, _ends_of_words(core, ["<unk>"]))
+    backend = Tokenizer(models.BPE(unk_token="<unk>"))
+    backend.normalizer, backend.pre_tokenizer = (
+        normalizers.BertNormalizer(lowercase=True),
+        pre_tokenizers.BertPreTokenizer(),
+    )
+    write_merges(folder, _train_with_end_of_word(backend, ["<unk>"]))
 
 
 def clip(folder):
-    core = Tokenizer(models.BPE(unk_token="<|endoftext|>"))
-    core.normalizer = normalizers.Sequence([normalizers.NFC(), normalizers.Lowercase()])
+    backend = Tokenizer(models.BPE(unk_token="<|endoftext|>"))
+    backend.normalizer = normalizers.Sequence([normalizers.NFC(), normalizers.Lowercase()])
     words = pre_tokenizers.Split(Regex(r"[\p{L}]+|[\p{N}]|[^\s\p{L}\p{N}]+"), "removed", invert=True)
-    core.pre_tokenizer = pre_tokenizers.Sequence([words, pre_tokenizers.ByteLevel(add_prefix_space=False)])
-    letters = sorted(pre_tokenizers.ByteLevel.alphabet())
-    model = _ends_of_words(core, [*letters, *(f"{letter}</w>" for letter in letters)])
-    model["vocab"] = {token: place for place, token in enumerate([*model["vocab"], "<|startoftext|>", "<|endoftext|>"])}
+    backend.pre_tokenizer = pre_tokenizers.Sequence([words, pre_tokenizers.ByteLevel(add_prefix_space=False)])
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    model = _train_with_end_of_word(backend, [*alphabet, *(f"{byte}</w>" for byte in alphabet)])
+    model["vocab"] = {token: index for index, token in enumerate([*model["vocab"], "<|startoftext|>", "<|endoftext|>"])}
     write_merges(folder, model)
 
 
 def ctrl(folder):
-    """CTRL's vocabulary lacks pieces that are only met on the way to longer ones."""
-    core = Tokenizer(models.BPE(unk_token="<unk>"))
-    core.pre_tokenizer = pre_tokenizers.Split(Regex(r"\S+\n?"), "removed", invert=True)
-    model = _ends_of_words(core, ["<unk>"])
+    """CTRL's vocabulary lacks some intermediate merge results."""
+    backend = Tokenizer(models.BPE(unk_token="<unk>"))
+    backend.pre_tokenizer = pre_tokenizers.Split(Regex(r"\S+\n?"), "removed", invert=True)
+    model = _train_with_end_of_word(backend, ["<unk>"])
     tokens = [token[:-4] if token.endswith("</w>") else f"{token}@@" for token in model["vocab"] if token != "<unk>"]
-    kept = [token for token in tokens if len(token) < 4 or hash_of(token) % 5]
-    kept = ["<unk>", *dict.fromkeys([*kept, "Links", "Books"])]
-    model["vocab"] = {token: place for place, token in enumerate(kept)}
+    published = [token for token in tokens if len(token) < 4 or hash_of(token) % 5]
+    published = ["<unk>", *dict.fromkeys([*published, "Links", "Books"])]
+    model["vocab"] = {token: index for index, token in enumerate(published)}
     write_merges(folder, model)
 
 
-def _ends_of_words(core, first):
-    trainer = trainers.BpeTrainer(vocab_size=900, special_tokens=first, end_of_word_suffix="</w>", show_progress=False)
-    core.train_from_iterator(corpus(), trainer)
-    return json.loads(core.to_str())["model"]
+def _train_with_end_of_word(backend, first_tokens):
+    trainer = trainers.BpeTrainer(
+        vocab_size=900, special_tokens=first_tokens, end_of_word_suffix="</w>", show_progress=False
+    )
+    backend.train_from_iterator(corpus(), trainer)
+    return json.loads(backend.to_str())["model"]
 
 
 def write_merges(folder, model):
@@ -95,26 +100,26 @@ def write_merges(folder, model):
 
 
 def t5(folder):
-    pieces(folder / "spiece.model", pad_id=0, eos_id=1, unk_id=2, bos_id=-1)
+    train_sentencepiece(folder / "spiece.model", pad_id=0, eos_id=1, unk_id=2, bos_id=-1)
 
 
 def albert(folder):
     special = dict(pad_id=0, unk_id=1, bos_id=-1, eos_id=-1, control_symbols="[CLS],[SEP],[MASK]")
-    pieces(folder / "spiece.model", user_defined_symbols="(,)", **special)
+    train_sentencepiece(folder / "spiece.model", user_defined_symbols="(,)", **special)
 
 
 def xlnet(folder):
-    pieces(
+    train_sentencepiece(
         folder / "spiece.model", unk_id=0, bos_id=1, eos_id=2, control_symbols="<cls>,<sep>,<pad>,<mask>,<eod>,<eop>"
     )
 
 
 def mbart(folder):
-    pieces(folder / "sentencepiece.bpe.model", unk_id=0, bos_id=1, eos_id=2)
+    train_sentencepiece(folder / "sentencepiece.bpe.model", unk_id=0, bos_id=1, eos_id=2)
 
 
 def llama(folder):
-    pieces(
+    train_sentencepiece(
         folder / "tokenizer.model",
         model_type="bpe",
         byte_fallback=True,
@@ -124,18 +129,20 @@ def llama(folder):
 
 
 def marian(folder):
-    """Two models, and one vocabulary that numbers the pieces of both, and lacks some of them."""
+    """Two models, and one vocabulary with the ids of both, which lacks some of their pieces."""
     for side, seed in (("source", 3), ("target", 4)):
-        pieces(folder / f"{side}.spm", seed=seed, unk_id=0, bos_id=1, eos_id=2)
-    sides = [sentencepiece.SentencePieceProcessor(str(folder / f"{side}.spm")) for side in ("target", "source")]
-    found = dict.fromkeys(side.id_to_piece(place) for side in sides for place in range(3, len(side)))
-    kept = [piece for piece in found if len(piece) < 2 or hash_of(piece) % 9]
-    tokens = ["</s>", "<unk>", *kept, ">>fr<<", ">>de<<", "<pad>"]
-    (folder / "vocab.json").write_text(json.dumps({token: place for place, token in enumerate(tokens)}), "utf-8")
+        train_sentencepiece(folder / f"{side}.spm", seed=seed, unk_id=0, bos_id=1, eos_id=2)
+    processors = [sentencepiece.SentencePieceProcessor(str(folder / f"{side}.spm")) for side in ("target", "source")]
+    pieces = dict.fromkeys(
+        processor.id_to_piece(index) for processor in processors for index in range(3, len(processor))
+    )
+    published = [piece for piece in pieces if len(piece) < 2 or hash_of(piece) % 9]
+    tokens = ["</s>", "<unk>", *published, ">>fr<<", ">>de<<", "<pad>"]
+    (folder / "vocab.json").write_text(json.dumps({token: index for index, token in enumerate(tokens)}), "utf-8")
 
 
-def pieces(path, *, seed=3, vocab_size=500, model_type="unigram", **options):
-    """A SentencePiece model, by the sentencepiece package."""
+def train_sentencepiece(path, *, seed=3, vocab_size=500, model_type="unigram", **options):
+    """Train a SentencePiece model with the sentencepiece package."""
     with path.open("wb") as file:
         sentencepiece.SentencePieceTrainer.train(
             sentence_iterator=iter(corpus(seed=seed)),
@@ -148,8 +155,8 @@ def pieces(path, *, seed=3, vocab_size=500, model_type="unigram", **options):
         )
 
 
-def once(make):
-    """Made in the first call, copied after that."""
+def cached_files(make):
+    """A function that writes the files of `make`, which runs only once."""
 
     @functools.cache
     def files():
@@ -165,18 +172,18 @@ def once(make):
 
 
 LAYOUTS = {
-    "bert": (once(bert), "BertTokenizer"),
-    "gpt": (once(gpt), "OpenAIGPTTokenizer"),
-    "gpt2": (once(gpt2), "GPT2Tokenizer"),
-    "roberta": (once(roberta), "RobertaTokenizer"),
-    "clip": (once(clip), "CLIPTokenizer"),
-    "ctrl": (once(ctrl), "CTRLTokenizer"),
-    "t5": (once(t5), "T5Tokenizer"),
-    "albert": (once(albert), "AlbertTokenizer"),
-    "xlnet": (once(xlnet), "XLNetTokenizer"),
-    "mbart": (once(mbart), "MBartTokenizer"),
-    "mbart50": (once(mbart), "MBart50Tokenizer"),
-    "llama": (once(llama), "LlamaTokenizer"),
-    "marian": (once(marian), "MarianTokenizer"),
+    "bert": (cached_files(bert), "BertTokenizer"),
+    "gpt": (cached_files(gpt), "OpenAIGPTTokenizer"),
+    "gpt2": (cached_files(gpt2), "GPT2Tokenizer"),
+    "roberta": (cached_files(roberta), "RobertaTokenizer"),
+    "clip": (cached_files(clip), "CLIPTokenizer"),
+    "ctrl": (cached_files(ctrl), "CTRLTokenizer"),
+    "t5": (cached_files(t5), "T5Tokenizer"),
+    "albert": (cached_files(albert), "AlbertTokenizer"),
+    "xlnet": (cached_files(xlnet), "XLNetTokenizer"),
+    "mbart": (cached_files(mbart), "MBartTokenizer"),
+    "mbart50": (cached_files(mbart), "MBart50Tokenizer"),
+    "llama": (cached_files(llama), "LlamaTokenizer"),
+    "marian": (cached_files(marian), "MarianTokenizer"),
 }
-"""How each is made, and the class that opens it in transformers."""
+"""For each family, a function that writes its files, and the class that opens them in transformers."""
