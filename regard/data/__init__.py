@@ -1,5 +1,7 @@
-"""From files to batches. Read it in this order: example, formats, reading (and readers), source, encoders, encoding,
-corpus, plan, batches, packing, windows.
+"""Data pipeline: from files to batches.
+
+Reading order: example, formats, reader (and readers/), source, encoders/, encoding, corpus, epoch_plan, batches,
+document_packing, length_policy.
 """
 
 from regard.lazy import attach
@@ -8,10 +10,10 @@ __getattr__, __dir__, __all__ = attach(
     __name__,
     {
         "Batches": "regard.data.batches",
-        "ByLength": "regard.data.batches",
+        "LengthBatching": "regard.data.batches",
         "Corpus": "regard.data.corpus",
-        "Packed": "regard.data.batches",
-        "Source": "regard.data.source",
+        "PackedBatching": "regard.data.batches",
+        "DataSource": "regard.data.source",
         "encode": "regard.data.encoding",
         "read": "regard.data.reader",
     },

@@ -1,4 +1,4 @@
-"""Batches by a budget of tokens."""
+"""Batches of a corpus, limited by a token budget."""
 
 from __future__ import annotations
 
@@ -14,176 +14,198 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from regard.data.corpus import Column, Corpus
-from regard.data.document_packing import pack
-from regard.data.epoch_plan import Numbers, Plan, by_length, padded_area, shuffled
-from regard.transformer.batch_layout import Rows
+from regard.data.document_packing import pack_documents
+from regard.data.epoch_plan import EpochPlan, IntArray, bucket_by_length, padded_size, random_permutation
+from regard.transformer.batch_layout import BatchLayout
 
 
-class TooLong(Enum):
-    """What to do with a row that alone exceeds the budget."""
+class OversizePolicy(Enum):
+    """What to do with a single row that exceeds the token budget.
 
-    REFUSE = "refuse"
-    ALONE = "alone"
-    """It is a batch of its own, larger than the budget."""
+    The values are part of fingerprints in training states, so they must not change.
+    """
+
+    ERROR = "refuse"
+    """Raise an error."""
+    OWN_BATCH = "alone"
+    """Put the row into a batch of its own, which exceeds the budget."""
     SKIP = "skip"
-    """It is left out; `skipped` says which."""
+    """Leave the row out and list it in `skipped_rows`."""
 
 
 @dataclass(frozen=True)
-class ByLength:
-    """Rows of like length together. Rows × longest row is at most `tokens` in each column."""
+class LengthBatching:
+    """Batches of rows of similar length (bucketing). In each column, rows × longest row is at most `batch_tokens`."""
 
-    tokens: int = 4096
-    too_long: TooLong = TooLong.REFUSE
+    batch_tokens: int = 4096
+    oversize: OversizePolicy = OversizePolicy.ERROR
+
+    def fingerprint(self) -> str:
+        """Fingerprint stored in training states, with the names of version 0.1, so that old runs resume."""
+        policy = self.oversize.value
+        return f"ByLength(tokens={self.batch_tokens}, too_long=<TooLong.{policy.upper()}: {policy!r}>)"
 
 
 @dataclass(frozen=True)
-class Packed:
-    """Documents side by side in random order, at most `tokens` in a batch, cut into pieces of at most `length`."""
+class PackedBatching:
+    """Documents packed in random order: chunks of at most `max_length` tokens, at most `batch_tokens` per batch."""
 
-    tokens: int = 4096
-    length: int = 512
+    batch_tokens: int = 4096
+    max_length: int = 512
 
     def __post_init__(self) -> None:
-        if not 2 <= self.length <= self.tokens:
+        if not 2 <= self.max_length <= self.batch_tokens:
             raise ValueError(
-                f"pieces of {self.length} tokens in batches of {self.tokens}: a piece must have at least 2 tokens, and "
-                "fit into a batch"
+                f"max_length is {self.max_length} and batch_tokens is {self.batch_tokens}: "
+                "max_length must be at least 2 and at most batch_tokens"
             )
+
+    def fingerprint(self) -> str:
+        """Fingerprint stored in training states, with the names of version 0.1, so that old runs resume."""
+        return f"Packed(tokens={self.batch_tokens}, length={self.max_length})"
 
 
 @dataclass(frozen=True)
-class Ids:
-    """One column of a batch: the tokens of all rows side by side, as networks take them."""
+class PackedColumn:
+    """One column of a batch: the values of all rows concatenated without padding, as networks expect them."""
 
-    tokens: Shaped[Tensor, " tokens"]
-    rows: Rows
+    values: Shaped[Tensor, " values"]
+    layout: BatchLayout
 
-    def padded(self, fill: int = 0) -> Shaped[Tensor, "batch longest"]:
-        """The same as a rectangle, filled up on the right."""
-        if self.rows.uniform:
-            return self.rows.pad(self.tokens)
-        whole = self.tokens.new_full((self.rows.batch, self.rows.longest), fill)
-        return whole.index_put((self.rows.row_of, self.rows.columns), self.tokens)
+    def to_padded(self, padding_value: int = 0) -> Shaped[Tensor, "batch longest"]:
+        """Return the rows as a right-padded tensor."""
+        if self.layout.uniform:
+            return self.layout.pad(self.values)
+        padded = self.values.new_full((self.layout.batch_size, self.layout.longest), padding_value)
+        return padded.index_put((self.layout.row_indices, self.layout.column_indices), self.values)
 
-    def twice(self) -> Ids:
-        """All rows, and then all rows once more."""
-        return Ids(self.tokens.repeat(2), Rows.of(2 * self.rows.lengths, self.rows.device, 2 * self.rows.starts))
+    def duplicate(self) -> PackedColumn:
+        """Concatenate the rows with themselves."""
+        return PackedColumn(
+            self.values.repeat(2),
+            BatchLayout.of(2 * self.layout.lengths, self.layout.device, 2 * self.layout.start_positions),
+        )
 
 
 @dataclass(frozen=True)
 class Batch:
-    """Some rows of a corpus."""
+    """A batch of rows of a corpus."""
 
-    columns: Mapping[str, Ids]
+    columns: Mapping[str, PackedColumn]
     indices: NDArray[np.int64]
-    """Which rows of the corpus these are."""
+    """Indices of the rows in the corpus."""
     epoch: int
     step: int
-    """Which batch of the epoch this is."""
+    """Index of the batch in its epoch."""
 
-    def __getitem__(self, name: str) -> Ids:
+    def __getitem__(self, name: str) -> PackedColumn:
         return self.columns[name]
 
-    def twice(self) -> Batch:
-        """All rows, and then all rows once more."""
-        columns = {name: ids.twice() for name, ids in self.columns.items()}
+    def duplicate(self) -> Batch:
+        """Concatenate the batch with itself."""
+        columns = {name: column.duplicate() for name, column in self.columns.items()}
         return replace(self, columns=columns, indices=np.tile(self.indices, 2))
 
 
 class Batches:
-    """The rows of a corpus in batches, each row exactly once an epoch, in an order that the seed fixes.
+    """Batches of a corpus: each row exactly once per epoch, in an order determined by the seed.
 
-        batches = Batches(corpus, ByLength(tokens=4096), seed=1)
-        for batch in batches.at(epoch=3, step=120): ...      # goes on into epoch 4, 5, …
-        for batch in batches.epoch(0): ...                   # one epoch
+        batches = Batches(corpus, LengthBatching(batch_tokens=4096), seed=1)
+        for batch in batches.iter_from(epoch=3, step=120): ...      # continues with epochs 4, 5, …
+        for batch in batches.epoch(0): ...                          # one epoch
 
-    Nothing is read to get to a step: lengths are enough to know which rows it has.
+    Random access to any step reads no other rows: the lengths alone determine which rows a batch holds.
     """
 
-    def __init__(self, corpus: Corpus, arrangement: ByLength | Packed | None = None, *, seed: int = 0) -> None:
+    def __init__(
+        self, corpus: Corpus, batching: LengthBatching | PackedBatching | None = None, *, seed: int = 0
+    ) -> None:
         self.corpus, self.seed = corpus, seed
-        self.arrangement = arrangement or ByLength()
-        self.skipped: Numbers = np.empty(0, np.int64)
-        """Rows that are left out: those beyond the budget with `TooLong.SKIP`, those of one token with `Packed`."""
-        self._kept: Numbers = np.arange(len(corpus))
-        self._last: tuple[int, Plan] | None = None
-        match self.arrangement:
-            case ByLength():
-                self._sort(self.arrangement)
-            case Packed():
-                self.skipped = np.flatnonzero(self._documents().lengths < 2)
-        if len(self.skipped) == len(corpus):
-            raise ValueError(f"none of the {len(corpus):,} rows can be used: all are left out")
+        self.batching = batching or LengthBatching()
+        self.skipped_rows: IntArray = np.empty(0, np.int64)
+        """Rows left out: with `OversizePolicy.SKIP` those over the budget, with `PackedBatching` those of one token."""
+        self._usable_rows: IntArray = np.arange(len(corpus))
+        self._cached_plan: tuple[int, EpochPlan] | None = None
+        match self.batching:
+            case LengthBatching():
+                self._sort_by_length(self.batching)
+            case PackedBatching():
+                self.skipped_rows = np.flatnonzero(self._document_column().lengths < 2)
+        if len(self.skipped_rows) == len(corpus):
+            raise ValueError(f"all {len(corpus):,} rows were skipped: none fits the batching options")
 
     @property
     def fingerprint(self) -> str:
-        """A name for exactly these batches."""
-        return f"{self.corpus.folder.name}, {self.arrangement}, seed {self.seed}"
+        """Fingerprint of these batches: corpus, batching and seed."""
+        return f"{self.corpus.folder.name}, {self.batching.fingerprint()}, seed {self.seed}"
 
-    def _sort(self, arrangement: ByLength) -> None:
+    def _sort_by_length(self, batching: LengthBatching) -> None:
         longest = np.max(np.stack(list(self.corpus.lengths.values())), axis=0)
-        over = longest > arrangement.tokens
-        if over.any() and arrangement.too_long is not TooLong.ALONE:
-            self._kept, self.skipped = np.flatnonzero(~over), np.flatnonzero(over)
-            if arrangement.too_long is TooLong.REFUSE:
-                raise ValueError(self._refused(longest, arrangement.tokens))
-        columns = [lengths[self._kept] for lengths in self.corpus.lengths.values() if lengths.max(initial=0) > 1]
-        self._places, self._bounds = by_length(columns or [longest[self._kept]], arrangement.tokens)
-
-    def _refused(self, longest: NDArray[Any], tokens: int) -> str:
-        rows = ", ".join(str(row) for row in self.skipped[:5])
-        return (
-            f"{len(self.skipped):,} rows have more than {tokens} tokens, the longest {longest.max():,} (rows {rows}"
-            f"{', …' if len(self.skipped) > 5 else ''}). Raise the budget, shorten them when encoding (Cut, Windowed), "
-            f"or choose TooLong.ALONE or TooLong.SKIP"
+        over = longest > batching.batch_tokens
+        if over.any() and batching.oversize is not OversizePolicy.OWN_BATCH:
+            self._usable_rows, self.skipped_rows = np.flatnonzero(~over), np.flatnonzero(over)
+            if batching.oversize is OversizePolicy.ERROR:
+                raise ValueError(self._oversize_message(longest, batching.batch_tokens))
+        columns = [lengths[self._usable_rows] for lengths in self.corpus.lengths.values() if lengths.max(initial=0) > 1]
+        self._sort_keys, self._batch_bounds = bucket_by_length(
+            columns or [longest[self._usable_rows]], batching.batch_tokens
         )
 
-    def plan(self, epoch: int) -> Plan:
-        """Which rows form which batch in this epoch."""
-        if self._last is None or self._last[0] != epoch:
-            self._last = epoch, self._plan(epoch)
-        return self._last[1]
+    def _oversize_message(self, longest: NDArray[Any], batch_tokens: int) -> str:
+        rows = ", ".join(str(row) for row in self.skipped_rows[:5]) + (", …" if len(self.skipped_rows) > 5 else "")
+        return (
+            f"{len(self.skipped_rows):,} rows exceed batch_tokens={batch_tokens}; "
+            f"the longest has {longest.max():,} tokens (rows {rows}). Raise batch_tokens, encode with Truncation or "
+            f"SlidingWindow, or set oversize to OversizePolicy.OWN_BATCH or OversizePolicy.SKIP"
+        )
 
-    def _plan(self, epoch: int) -> Plan:
-        if isinstance(self.arrangement, Packed):
-            return pack(self._documents().lengths, self.arrangement.length, self.arrangement.tokens, self.seed, epoch)
-        mixed = shuffled(len(self._kept), self.seed, epoch, purpose=0)
-        order = mixed[np.argsort(self._places[mixed], kind="stable")]
-        steps = shuffled(len(self._bounds) - 1, self.seed, epoch, purpose=1)
-        return Plan(self._kept[order], self._bounds, steps)
+    def epoch_plan(self, epoch: int) -> EpochPlan:
+        """Return the plan of an epoch: which rows form which batch."""
+        if self._cached_plan is None or self._cached_plan[0] != epoch:
+            self._cached_plan = epoch, self._make_epoch_plan(epoch)
+        return self._cached_plan[1]
 
-    def _documents(self) -> Column:
+    def _make_epoch_plan(self, epoch: int) -> EpochPlan:
+        if isinstance(self.batching, PackedBatching):
+            return pack_documents(
+                self._document_column().lengths, self.batching.max_length, self.batching.batch_tokens, self.seed, epoch
+            )
+        permutation = random_permutation(len(self._usable_rows), self.seed, epoch, purpose=0)
+        order = permutation[np.argsort(self._sort_keys[permutation], kind="stable")]
+        steps = random_permutation(len(self._batch_bounds) - 1, self.seed, epoch, purpose=1)
+        return EpochPlan(self._usable_rows[order], self._batch_bounds, steps)
+
+    def _document_column(self) -> Column:
         names = list(self.corpus.columns)
         if len(names) != 1:
-            raise ValueError(f"only plain text can be packed, and this corpus has the columns {', '.join(names)}")
+            raise ValueError(f"PackedBatching needs a corpus with one column; this one has {', '.join(names)}")
         return self.corpus.columns[names[0]]
 
     def steps(self, epoch: int = 0) -> int:
-        """How many batches an epoch has."""
-        return len(self.plan(epoch))
+        """Return the number of batches in an epoch."""
+        return len(self.epoch_plan(epoch))
 
     def get(self, epoch: int, step: int) -> Batch:
-        """One batch."""
-        rows, pieces = self.plan(epoch).batch(step)
-        columns = {name: _ids(column, rows, pieces) for name, column in self.corpus.columns.items()}
+        """Return one batch."""
+        rows, chunks = self.epoch_plan(epoch).batch(step)
+        columns = {name: _gather_column(column, rows, chunks) for name, column in self.corpus.columns.items()}
         return Batch(columns, rows, epoch, step)
 
-    def of(self, rows: Numbers) -> Batch:
-        """These rows of the corpus as a batch of their own, whole."""
-        columns = {name: _ids(column, rows, None) for name, column in self.corpus.columns.items()}
+    def select(self, rows: IntArray) -> Batch:
+        """Return the given rows of the corpus, complete, as one batch."""
+        columns = {name: _gather_column(column, rows, None) for name, column in self.corpus.columns.items()}
         return Batch(columns, rows, 0, 0)
 
-    def epoch(self, epoch: int, start: int = 0) -> Iterator[Batch]:
-        """The batches of one epoch, from a step on."""
+    def epoch(self, epoch: int, start_step: int = 0) -> Iterator[Batch]:
+        """Iterate over the batches of one epoch, starting at a step."""
         steps = self.steps(epoch)
-        if not 0 <= start <= steps:
-            raise IndexError(f"step {start} of epoch {epoch}, which has {steps} steps")
-        for step in range(start, steps):
+        if not 0 <= start_step <= steps:
+            raise IndexError(f"step {start_step} is out of range: epoch {epoch} has {steps} steps")
+        for step in range(start_step, steps):
             yield self.get(epoch, step)
 
-    def at(self, epoch: int = 0, step: int = 0) -> Iterator[Batch]:
-        """All batches from this step of this epoch on, epoch after epoch, without end."""
+    def iter_from(self, epoch: int = 0, step: int = 0) -> Iterator[Batch]:
+        """Iterate over the batches from this step on, epoch after epoch, without end."""
         while True:
             yield from self.epoch(epoch, step)
             epoch, step = epoch + 1, 0
@@ -191,19 +213,22 @@ class Batches:
     def __iter__(self) -> Iterator[Batch]:
         return self.epoch(0)
 
-    def waste(self, epoch: int = 0) -> float:
-        """The share of padding, were batches padded to rectangles. Packed rows, as networks take them, have none."""
-        plan = self.plan(epoch)
-        if plan.pieces is None:
+    def padding_ratio(self, epoch: int = 0) -> float:
+        """Fraction of padding if the batches of an epoch were padded to (batch, longest).
+
+        Networks take packed rows, which have no padding.
+        """
+        plan = self.epoch_plan(epoch)
+        if plan.chunks is None:
             lengths = np.stack([column[plan.rows] for column in self.corpus.lengths.values()]).astype(np.int64)
         else:
-            lengths = (plan.pieces[1] - plan.pieces[0])[None]
-        return 1 - int(lengths.sum()) / padded_area(lengths, plan.bounds)
+            lengths = (plan.chunks[1] - plan.chunks[0])[None]
+        return 1 - int(lengths.sum()) / padded_size(lengths, plan.bounds)
 
 
-def _ids(column: Column, rows: Numbers, pieces: tuple[Numbers, Numbers] | None) -> Ids:
-    first = column.offsets[rows]
-    begins, ends = (first, column.offsets[rows + 1]) if pieces is None else (first + pieces[0], first + pieces[1])
-    values = np.concatenate([column.values[begin:end] for begin, end in zip(begins, ends, strict=True)])
-    wide = np.float32 if values.dtype.kind == "f" else np.int64
-    return Ids(torch.from_numpy(values.astype(wide)), Rows.of((ends - begins).tolist()))
+def _gather_column(column: Column, rows: IntArray, chunks: tuple[IntArray, IntArray] | None) -> PackedColumn:
+    offsets = column.offsets[rows]
+    starts, ends = (offsets, column.offsets[rows + 1]) if chunks is None else (offsets + chunks[0], offsets + chunks[1])
+    values = np.concatenate([column.values[start:end] for start, end in zip(starts, ends, strict=True)])
+    dtype = np.float32 if values.dtype.kind == "f" else np.int64
+    return PackedColumn(torch.from_numpy(values.astype(dtype)), BatchLayout.of((ends - starts).tolist()))

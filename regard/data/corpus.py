@@ -1,6 +1,7 @@
-"""An encoded corpus: rows of numbers by column, memory-mapped, so that it may be larger than memory.
+"""An encoded corpus: rows of token ids, labels and the like by column, memory-mapped, so it may be larger than memory.
 
-A folder holds `corpus.json` and two files for each column: all values one after the other, and where each row begins.
+A folder holds `corpus.json` and two files for each column: the concatenated values of all rows, and the offset at which
+each row starts.
 """
 
 from __future__ import annotations
@@ -16,16 +17,16 @@ from typing import Any, SupportsIndex
 import numpy as np
 from numpy.typing import NDArray
 
-from regard.data.length_policy import Cuts
-from regard.data.source import Stamp, stamps_from_json
+from regard.data.length_policy import TruncationStats
+from regard.data.source import FileFingerprint, fingerprints_from_json
 
-ABOUT = "corpus.json"
-VERSION = 1
-"""Of the layout on disk: a corpus of another version is made again."""
+METADATA_FILE = "corpus.json"
+FORMAT_VERSION = 1
+"""Version of the layout on disk. A corpus of another version is encoded again. Part of every cache key."""
 
 
 class CorpusError(ValueError):
-    """A folder that holds no whole corpus."""
+    """The folder does not hold a complete corpus."""
 
 
 @dataclass(frozen=True)
@@ -34,81 +35,84 @@ class Column:
 
     values: NDArray[Any]
     offsets: NDArray[np.int64]
-    """Where each row begins in `values`, and last where the last one ends."""
+    """Start of each row in `values`, followed by the end of the last row."""
 
     def __getitem__(self, row: SupportsIndex) -> NDArray[Any]:
-        number = index(row)
-        return self.values[self.offsets[number] : self.offsets[number + 1]]
+        i = index(row)
+        return self.values[self.offsets[i] : self.offsets[i + 1]]
 
     @cached_property
     def lengths(self) -> NDArray[np.int32]:
-        """How long each row is. This is in memory: four bytes for each row."""
+        """Length of each row. Held in memory: four bytes per row."""
         return np.diff(self.offsets).astype(np.int32)
 
 
 class Corpus:
-    """Rows of numbers by column.
+    """Encoded examples: rows of numbers by column.
 
-    corpus = encode(Source(Pair, ["train.en", "train.de"]), Pairs(tokenizer=tokenizer), "cache/train")
+    corpus = encode(DataSource(Pair, ["train.en", "train.de"]), PairEncoder(tokenizer=tokenizer), "cache/train")
     len(corpus), corpus[0]["source"], corpus.lengths["target"]
     """
 
     def __init__(self, folder: str | Path) -> None:
         self.folder = Path(folder)
-        about = _about(self.folder)
-        self.rows: int = about["rows"]
-        self.examples: int = about["examples"]
-        """How many examples were read. A long example may have become several rows."""
-        self.cuts = Cuts(**about["cuts"])
-        self.files: dict[str, Stamp] = stamps_from_json(about["files"])
+        metadata = _read_metadata(self.folder)
+        self.num_rows: int = metadata["rows"]
+        self.num_examples: int = metadata["examples"]
+        """Number of examples read. A long example may have been split into several rows."""
+        self.truncation = TruncationStats(**metadata["cuts"])
+        self.file_fingerprints: dict[str, FileFingerprint] = fingerprints_from_json(metadata["files"])
         self.columns: Mapping[str, Column] = {
-            name: _column(self.folder, name, np.dtype(dtype), self.rows) for name, dtype in about["columns"].items()
+            name: _open_column(self.folder, name, np.dtype(dtype), self.num_rows)
+            for name, dtype in metadata["columns"].items()
         }
 
     def __len__(self) -> int:
-        return self.rows
+        return self.num_rows
 
     def __getitem__(self, row: SupportsIndex) -> dict[str, NDArray[Any]]:
-        number = index(row)
-        if not -self.rows <= number < self.rows:
-            raise IndexError(f"row {number} of a corpus of {self.rows}")
-        return {name: column[number % self.rows] for name, column in self.columns.items()}
+        i = index(row)
+        if not -self.num_rows <= i < self.num_rows:
+            raise IndexError(f"row {i} is out of range for a corpus of {self.num_rows} rows")
+        return {name: column[i % self.num_rows] for name, column in self.columns.items()}
 
     @property
     def lengths(self) -> dict[str, NDArray[np.int32]]:
-        """How long each row is, by column."""
+        """Length of each row, by column."""
         return {name: column.lengths for name, column in self.columns.items()}
 
     @property
-    def tokens(self) -> dict[str, int]:
-        """How many values each column has in all."""
+    def num_tokens(self) -> dict[str, int]:
+        """Total number of values, by column."""
         return {name: int(column.offsets[-1]) for name, column in self.columns.items()}
 
-    def report(self) -> str:
-        """What was read, and what was too long, in a sentence."""
-        sizes = ", ".join(f"{count:,} {name}" for name, count in self.tokens.items())
-        return f"{self.examples:,} examples, {self.rows:,} rows ({sizes}); {self.cuts}"
+    def summary(self) -> str:
+        """Describe the size of the corpus and what was truncated or split, in one sentence."""
+        sizes = ", ".join(f"{count:,} {name}" for name, count in self.num_tokens.items())
+        return f"{self.num_examples:,} examples, {self.num_rows:,} rows ({sizes}); {self.truncation}"
 
 
-def _about(folder: Path) -> dict[str, Any]:
+def _read_metadata(folder: Path) -> dict[str, Any]:
     try:
-        about = json.loads((folder / ABOUT).read_text(encoding="utf-8"))
+        metadata = json.loads((folder / METADATA_FILE).read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise CorpusError(f"{folder} holds no corpus ({error})") from None
-    if not isinstance(about, dict) or about.get("version") != VERSION:
-        raise CorpusError(f"{folder / ABOUT} was not written by this version: make the corpus again")
-    return about
+        raise CorpusError(f"{folder} is not an encoded corpus ({error})") from None
+    if not isinstance(metadata, dict) or metadata.get("version") != FORMAT_VERSION:
+        raise CorpusError(f"{folder / METADATA_FILE} has another format version: encode the corpus again")
+    return metadata
 
 
-def _column(folder: Path, name: str, dtype: np.dtype[Any], rows: int) -> Column:
-    offsets = _mapped(folder / f"{name}.offsets", np.dtype(np.int64), rows + 1)
-    return Column(_mapped(folder / f"{name}.values", dtype, int(offsets[-1])), offsets)
+def _open_column(folder: Path, name: str, dtype: np.dtype[Any], rows: int) -> Column:
+    offsets = _memory_map(folder / f"{name}.offsets", np.dtype(np.int64), rows + 1)
+    return Column(_memory_map(folder / f"{name}.values", dtype, int(offsets[-1])), offsets)
 
 
-def _mapped(path: Path, dtype: np.dtype[Any], count: int) -> NDArray[Any]:
-    found = path.stat().st_size if path.exists() else -1
-    if found != count * dtype.itemsize:
-        raise CorpusError(f"{path} should have {count * dtype.itemsize} bytes and has {found}: make the corpus again")
+def _memory_map(path: Path, dtype: np.dtype[Any], count: int) -> NDArray[Any]:
+    size, expected = path.stat().st_size if path.exists() else -1, count * dtype.itemsize
+    if size < 0:
+        raise CorpusError(f"{path} is missing: encode the corpus again")
+    if size != expected:
+        raise CorpusError(f"{path} is damaged: expected {expected} bytes, found {size}; encode the corpus again")
     if count == 0:
         return np.empty(0, dtype)  # an empty file cannot be mapped
-    return np.asarray(np.memmap(path, dtype, mode="r", shape=(count,)))  # plain arrays are quicker to slice
+    return np.asarray(np.memmap(path, dtype, mode="r", shape=(count,)))  # plain arrays are faster to slice

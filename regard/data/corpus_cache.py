@@ -1,9 +1,9 @@
-"""A folder for one corpus, in which a reader never sees half of one, whenever the writer stops.
+"""A cache folder for one corpus, published atomically: readers only see complete corpora, whenever the writer stops.
 
 cache/train/
-  .lock               held while a corpus is made, so that two processes make it once
-  .making/            what is being made; left behind by a process that was killed, and cleared by the next
-  3f9a…/              the corpus, under a name that says what it was made from: the old name of .making
+  .lock               held while a corpus is encoded, so that of two processes only one encodes it
+  .making/            staging folder; if a process is killed it stays behind, and the next process removes it
+  3f9a…/              the corpus, named after its cache key; renamed from .making
 """
 
 from __future__ import annotations
@@ -16,33 +16,33 @@ from pathlib import Path
 
 from regard.data.corpus import Corpus, CorpusError
 
-MAKING, LOCK = ".making", ".lock"
+STAGING, LOCK_FILE = ".making", ".lock"
 
 
-def find(folder: Path, key: str) -> Corpus | None:
-    """The corpus with this name, if it is there and whole."""
+def load_if_complete(folder: Path, key: str) -> Corpus | None:
+    """Return the corpus with this cache key, or None if it is missing or incomplete."""
     try:
         return Corpus(folder / key)
     except CorpusError:
         return None
 
 
-def latest(folder: Path) -> Corpus | None:
-    """Whichever corpus is there, of the same files or others."""
+def load_any(folder: Path) -> Corpus | None:
+    """Return any complete corpus in the folder, whatever it was encoded from, or None."""
     for path in folder.iterdir() if folder.is_dir() else ():
-        if not path.name.startswith(".") and (found := find(folder, path.name)) is not None:
-            return found
+        if not path.name.startswith(".") and (corpus := load_if_complete(folder, path.name)) is not None:
+            return corpus
     return None
 
 
 @contextmanager
-def locked(folder: Path) -> Iterator[None]:
-    """Alone in this folder. The system opens the lock when a process ends, however it ends."""
+def folder_lock(folder: Path) -> Iterator[None]:
+    """Hold an exclusive lock on the folder. The operating system releases it when the process ends, however it ends."""
     folder.mkdir(parents=True, exist_ok=True)
-    with (folder / LOCK).open("ab") as file:
+    with (folder / LOCK_FILE).open("ab") as file:
         try:
             import fcntl
-        except ImportError:  # no such lock on Windows: two processes at once would both make the corpus
+        except ImportError:  # Windows has no flock: two concurrent processes would both encode the corpus
             yield
             return
         fcntl.flock(file, fcntl.LOCK_EX)
@@ -50,9 +50,9 @@ def locked(folder: Path) -> Iterator[None]:
 
 
 @contextmanager
-def making(folder: Path) -> Iterator[Path]:
-    """An empty place to write to. What fails is removed; what was killed, the next one removes."""
-    path = folder / MAKING
+def staging_folder(folder: Path) -> Iterator[Path]:
+    """Create an empty staging folder. It is removed on an exception; after a kill, the next process removes it."""
+    path = folder / STAGING
     shutil.rmtree(path, ignore_errors=True)
     path.mkdir(parents=True)
     try:
@@ -63,14 +63,14 @@ def making(folder: Path) -> Iterator[Path]:
 
 
 def publish(folder: Path, key: str) -> None:
-    """What was made takes its name at once, after every byte of it is on disk. Older corpora are removed."""
-    made, done = folder / MAKING, folder / key
-    for path in made.iterdir():
+    """Rename the staging folder to its cache key once all bytes are on disk, and remove older corpora."""
+    staging, target = folder / STAGING, folder / key
+    for path in staging.iterdir():
         _flush(path)
-    _flush(made)
-    if done.exists():  # it was found broken, or it would have been used
-        shutil.rmtree(done)
-    made.rename(done)
+    _flush(staging)
+    if target.exists():  # a damaged corpus: a complete one would have been used
+        shutil.rmtree(target)
+    staging.rename(target)
     _flush(folder)
     for path in folder.iterdir():
         if path.is_dir() and path.name != key:
@@ -80,7 +80,7 @@ def publish(folder: Path, key: str) -> None:
 def _flush(path: Path) -> None:
     try:
         handle = os.open(path, os.O_RDONLY)
-    except PermissionError:  # Windows opens no folders
+    except PermissionError:  # Windows cannot open folders
         return
     try:
         os.fsync(handle)

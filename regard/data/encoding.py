@@ -1,8 +1,8 @@
-"""Examples encoded once, on all cores, into a memory-mapped corpus that is used again while nothing changes.
+"""Encode examples once, on all cores, into a memory-mapped corpus that is reused as long as nothing changes.
 
-Three things happen at the same time: this thread reads the next examples and writes the last rows, two others encode.
-(`tokenizers` spreads each chunk over all cores by itself; there are two chunks, so that cores have work while ids are
-turned into arrays.) Only a few chunks exist at any time, so memory stays flat.
+The calling thread reads examples and writes encoded rows, while two worker threads encode. (`tokenizers` parallelizes
+each batch of examples over all cores by itself; with two batches in flight, the cores also have work while ids are
+converted to arrays.) Only a few batches of examples exist at any time, so memory use is constant.
 """
 
 from __future__ import annotations
@@ -19,136 +19,143 @@ from pathlib import Path
 import numpy as np
 
 from regard.data import corpus_cache
-from regard.data.corpus import ABOUT, VERSION, Corpus
-from regard.data.encoders.encoder_base import ORIGIN, Chunk, Encoder
-from regard.data.example import Example, Labelled, Pair, Plain, Question
-from regard.data.length_policy import Cuts
-from regard.data.ragged import Ragged
-from regard.data.source import Source, Stamp, stamps_to_json
+from regard.data.corpus import FORMAT_VERSION, METADATA_FILE, Corpus
+from regard.data.encoders.encoder_base import EXAMPLE_COLUMN, EncodedExamples, Encoder
+from regard.data.example import Document, Example, LabeledText, Pair, Question
+from regard.data.length_policy import TruncationStats
+from regard.data.ragged import RaggedArray
+from regard.data.source import DataSource, FileFingerprint, fingerprints_to_json
 from regard.tokenization.io import write_files
 from regard.tokenization.text_files import DataError
 
-EXAMPLES, CHARACTERS = 4096, 1_000_000
-"""A chunk is full when it has so many of either."""
-WORKERS = 2
+ENCODE_BATCH_EXAMPLES, ENCODE_BATCH_CHARACTERS = 4096, 1_000_000
+"""Limits of one batch of examples passed to an encoder: it is complete when either is reached."""
+ENCODE_THREADS = 2
 
-Progress = Callable[[int], None]
-"""Told how many examples are done."""
+ProgressCallback = Callable[[int], None]
+"""Called with the number of examples encoded so far."""
 
 
-def encode(source: Source, encoder: Encoder, folder: str | Path, progress: Progress | None = None) -> Corpus:
-    """The examples as numbers, from the folder if they are there already, or else made now and left there.
+def encode(
+    source: DataSource, encoder: Encoder, folder: str | Path, progress: ProgressCallback | None = None
+) -> Corpus:
+    """Encode the examples of a source and return the corpus. An up-to-date corpus in the folder is reused.
 
-    They are made again when a file, the tokenizer or a setting is another. Each corpus needs a folder of its own. One
-    that is being made when the process dies, by whatever, leaves nothing that could be taken for a corpus.
+    The examples are encoded again if a file, the tokenizer or an option has changed. Each corpus needs a folder of its
+    own. If the process dies while encoding, for whatever reason, no incomplete corpus is left behind.
     """
-    if source.kind is not encoder.kind:
-        raise ValueError(
-            f"{type(encoder).__name__} encodes {encoder.kind.__name__}, not {source.kind.__name__} examples"
-        )
+    if source.example_type is not encoder.example_type:
+        expected, actual = encoder.example_type.__name__, source.example_type.__name__
+        raise ValueError(f"{type(encoder).__name__} expects {expected} examples, got {actual}")
     folder = Path(folder)
-    before = corpus_cache.latest(folder)
-    stamps = source.stamps(before.files if before else {})
-    key = _key(source, encoder, stamps)
-    found = corpus_cache.find(folder, key)
-    if found is None:
-        with corpus_cache.locked(folder):
-            found = corpus_cache.find(folder, key)  # another process may have made it while we waited
-            if found is None:
-                _make(source, encoder, folder, key, stamps, progress)
+    previous = corpus_cache.load_any(folder)
+    fingerprints = source.file_fingerprints(previous.file_fingerprints if previous else {})
+    key = _cache_key(source, encoder, fingerprints)
+    corpus = corpus_cache.load_if_complete(folder, key)
+    if corpus is None:
+        with corpus_cache.folder_lock(folder):
+            corpus = corpus_cache.load_if_complete(folder, key)  # another process may have encoded it meanwhile
+            if corpus is None:
+                _encode_to_folder(source, encoder, folder, key, fingerprints, progress)
                 return Corpus(folder / key)
-    if found.files != stamps:
-        _note(found, stamps)
-    return found
+    if corpus.file_fingerprints != fingerprints:
+        _update_file_fingerprints(corpus, fingerprints)
+    return corpus
 
 
-def _key(source: Source, encoder: Encoder, stamps: Mapping[str, Stamp]) -> str:
-    contents = [stamps[name].content for name in source.names()]
-    made_from = [VERSION, source.settings(), encoder.fingerprint(), contents]
-    return hashlib.sha256(json.dumps(made_from, sort_keys=True).encode()).hexdigest()[:32]
+def _cache_key(source: DataSource, encoder: Encoder, fingerprints: Mapping[str, FileFingerprint]) -> str:
+    """Hash everything the corpus depends on. The hashed text must not change, or cached corpora are not found."""
+    contents = [fingerprints[name].content for name in source.file_names()]
+    inputs = [FORMAT_VERSION, source.reader_fingerprint(), encoder.fingerprint(), contents]
+    return hashlib.sha256(json.dumps(inputs, sort_keys=True).encode()).hexdigest()[:32]
 
 
-def _note(corpus: Corpus, stamps: Mapping[str, Stamp]) -> None:
-    """Files with a new date and the old content: remember the date, so that they are not read through next time."""
-    about = json.loads((corpus.folder / ABOUT).read_text(encoding="utf-8"))
-    with suppress(OSError):  # a cache that cannot be written to can still be read
-        _write_about(corpus.folder, {**about, "files": stamps_to_json(stamps)})
+def _update_file_fingerprints(corpus: Corpus, fingerprints: Mapping[str, FileFingerprint]) -> None:
+    """Store the new mtime of files whose content is unchanged, so that they are not hashed again next time."""
+    metadata = json.loads((corpus.folder / METADATA_FILE).read_text(encoding="utf-8"))
+    with suppress(OSError):  # a read-only cache can still be used
+        _write_metadata(corpus.folder, {**metadata, "files": fingerprints_to_json(fingerprints)})
 
 
-def _write_about(folder: Path, about: Mapping[str, object]) -> None:
-    write_files(folder, {ABOUT: json.dumps(about, indent=1).encode()})
+def _write_metadata(folder: Path, metadata: Mapping[str, object]) -> None:
+    write_files(folder, {METADATA_FILE: json.dumps(metadata, indent=1).encode()})
 
 
-def _make(
-    source: Source, encoder: Encoder, folder: Path, key: str, stamps: Mapping[str, Stamp], progress: Progress | None
+def _encode_to_folder(
+    source: DataSource,
+    encoder: Encoder,
+    folder: Path,
+    key: str,
+    fingerprints: Mapping[str, FileFingerprint],
+    progress: ProgressCallback | None,
 ) -> None:
-    with corpus_cache.making(folder) as place:
-        with _Writer(place, encoder) as writer:
-            for count, chunk in _encoded(_chunks(source.read()), encoder):
-                writer.write(count, chunk)
+    with corpus_cache.staging_folder(folder) as staging:
+        with _CorpusWriter(staging, encoder) as writer:
+            for count, encoded in _encode_in_order(_group_examples(source.read()), encoder):
+                writer.write(count, encoded)
                 if progress is not None:
-                    progress(writer.examples)
-        if not writer.rows:
-            raise DataError(next(iter(stamps)), None, "there is no example in it")
-        for name, now in source.stamps(stamps).items():
-            if now != stamps.get(name):
-                raise DataError(name, None, "the file was changed while it was read: encode it again")
-        _write_about(place, {**writer.about(), "files": stamps_to_json(stamps)})
+                    progress(writer.num_examples)
+        if not writer.num_rows:
+            raise DataError(next(iter(fingerprints)), None, "the file contains no examples")
+        for name, current in source.file_fingerprints(fingerprints).items():
+            if current != fingerprints.get(name):
+                raise DataError(name, None, "the file changed during encoding: encode it again")
+        _write_metadata(staging, {**writer.metadata(), "files": fingerprints_to_json(fingerprints)})
         corpus_cache.publish(folder, key)
 
 
-def _chunks(examples: Iterable[Example]) -> Iterator[list[Example]]:
-    chunk: list[Example] = []
+def _group_examples(examples: Iterable[Example]) -> Iterator[list[Example]]:
+    group: list[Example] = []
     size = 0
     for example in examples:
-        chunk.append(example)
-        size += _size(example)
-        if len(chunk) == EXAMPLES or size >= CHARACTERS:
-            yield chunk
-            chunk, size = [], 0
-    if chunk:
-        yield chunk
+        group.append(example)
+        size += _num_characters(example)
+        if len(group) == ENCODE_BATCH_EXAMPLES or size >= ENCODE_BATCH_CHARACTERS:
+            yield group
+            group, size = [], 0
+    if group:
+        yield group
 
 
-def _size(example: Example) -> int:
+def _num_characters(example: Example) -> int:
     match example:
         case Pair():
             return len(example.source) + len(example.target)
-        case Plain() | Labelled():
+        case Document() | LabeledText():
             return len(example.text)
         case Question():
             return len(example.context) + len(example.question)
     return 0
 
 
-def _encoded(chunks: Iterable[list[Example]], encoder: Encoder) -> Iterator[tuple[int, Chunk]]:
-    """Chunks in their order, encoded ahead of the one that is asked for."""
-    ahead: deque[tuple[int, Future[Chunk]]] = deque()
-    with ThreadPoolExecutor(WORKERS) as pool:
+def _encode_in_order(groups: Iterable[list[Example]], encoder: Encoder) -> Iterator[tuple[int, EncodedExamples]]:
+    """Yield the size and the encoded form of each group, in order, while worker threads encode the next groups."""
+    pending: deque[tuple[int, Future[EncodedExamples]]] = deque()
+    with ThreadPoolExecutor(ENCODE_THREADS) as pool:
         try:
-            for chunk in chunks:
-                ahead.append((len(chunk), pool.submit(encoder.encode, chunk)))
-                if len(ahead) > WORKERS:
-                    count, future = ahead.popleft()
+            for group in groups:
+                pending.append((len(group), pool.submit(encoder.encode, group)))
+                if len(pending) > ENCODE_THREADS:
+                    count, future = pending.popleft()
                     yield count, future.result()
-            while ahead:
-                count, future = ahead.popleft()
+            while pending:
+                count, future = pending.popleft()
                 yield count, future.result()
         finally:
             pool.shutdown(cancel_futures=True)
 
 
-class _Writer:
-    """Appends chunks to the files of a corpus."""
+class _CorpusWriter:
+    """Append encoded examples to the files of a corpus."""
 
     def __init__(self, folder: Path, encoder: Encoder) -> None:
         self.folder, self.columns = folder, dict(encoder.columns)
-        self.examples = self.rows = 0
-        self.cuts = Cuts()
-        self.ends = dict.fromkeys(self.columns, 0)
+        self.num_examples = self.num_rows = 0
+        self.truncation = TruncationStats()
+        self.last_offsets = dict.fromkeys(self.columns, 0)
         self.stack = ExitStack()
 
-    def __enter__(self) -> _Writer:
+    def __enter__(self) -> _CorpusWriter:
         open_file = self.stack.enter_context
         self.values = {name: open_file((self.folder / f"{name}.values").open("wb")) for name in self.columns}
         self.offsets = {name: open_file((self.folder / f"{name}.offsets").open("wb")) for name in self.columns}
@@ -159,23 +166,23 @@ class _Writer:
     def __exit__(self, *_: object) -> None:
         self.stack.close()
 
-    def write(self, examples: int, chunk: Chunk) -> None:
-        """One chunk more."""
-        columns = dict(chunk.columns)
-        if ORIGIN in self.columns:
-            origin = np.array(chunk.origin, np.int64) + self.examples
-            columns[ORIGIN] = Ragged(origin, np.ones(len(origin), np.int32))
+    def write(self, num_examples: int, encoded: EncodedExamples) -> None:
+        """Append the rows of these examples."""
+        columns = dict(encoded.columns)
+        if EXAMPLE_COLUMN in self.columns:
+            indices = np.array(encoded.example_indices, np.int64) + self.num_examples
+            columns[EXAMPLE_COLUMN] = RaggedArray(indices, np.ones(len(indices), np.int32))
         for name, ragged in columns.items():
             ragged.values.astype(self.columns[name], copy=False).tofile(self.values[name])
-            ends = self.ends[name] + np.cumsum(ragged.lengths, dtype=np.int64)
+            ends = self.last_offsets[name] + np.cumsum(ragged.lengths, dtype=np.int64)
             ends.tofile(self.offsets[name])
-            self.ends[name] += int(ragged.lengths.sum())
-        self.examples += examples
-        self.rows += len(next(iter(columns.values())).lengths)
-        self.cuts += chunk.cuts
+            self.last_offsets[name] += int(ragged.lengths.sum())
+        self.num_examples += num_examples
+        self.num_rows += len(next(iter(columns.values())).lengths)
+        self.truncation += encoded.truncation
 
-    def about(self) -> dict[str, object]:
-        """What stands in `corpus.json`."""
+    def metadata(self) -> dict[str, object]:
+        """Return the content of `corpus.json`. The keys are read by `Corpus`."""
         columns = {name: dtype.str for name, dtype in self.columns.items()}
-        counts = {"examples": self.examples, "rows": self.rows, "cuts": asdict(self.cuts)}
-        return {"version": VERSION, "columns": columns, **counts}
+        counts = {"examples": self.num_examples, "rows": self.num_rows, "cuts": asdict(self.truncation)}
+        return {"version": FORMAT_VERSION, "columns": columns, **counts}

@@ -1,6 +1,6 @@
-"""What a file holds, one record at a time: a typed record for each kind of data.
+"""Examples: one typed record for each kind of data.
 
-Every record knows where it came from, so that whatever is wrong with it later can be said with file and line.
+Every example stores its file and line, so that any later error message can name them.
 """
 
 from __future__ import annotations
@@ -11,35 +11,35 @@ from pathlib import Path
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Example:
-    """A record and its origin."""
+    """Base class: the origin of a record."""
 
     file: Path
     line: int
-    """The line it begins on, counted from 1; for a record of a Python sequence, its number in the sequence."""
+    """The line on which the record starts, counted from 1; for an element of a Python sequence, its number, from 1."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Pair(Example):
-    """A text and what should become of it: translate, summarize."""
+    """A source text and its target text. Tasks: translate, summarize."""
 
     source: str
     target: str
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Plain(Example):
-    """Text alone, a document or a line: generate, fill."""
+class Document(Example):
+    """Plain text: a document, or a line. Tasks: generate, fill."""
 
     text: str
-    begins: bool = True
-    """Whether a document begins here. A file that is one document, and large, comes in pieces."""
-    ends: bool = True
-    """Whether the document ends here."""
+    starts_document: bool = True
+    """Whether this is the start of a document. A large file that is one document is read in several chunks."""
+    ends_document: bool = True
+    """Whether this is the end of the document."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Labelled(Example):
-    """A text, or two, and a label: classify. With a number in its place, how alike the two texts are: embed."""
+class LabeledText(Example):
+    """A text, or a pair of texts, with a class label (task classify) or a similarity score (task embed)."""
 
     text: str
     pair: str | None = None
@@ -47,8 +47,8 @@ class Labelled(Example):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Tagged(Example):
-    """Words and a tag for each: tag. Tags of entities are in the BIO scheme, whichever scheme the file had."""
+class TaggedSentence(Example):
+    """Words with one tag each. Task: tag. Entity tags are in the BIO scheme, whichever scheme the file has."""
 
     words: tuple[str, ...]
     tags: tuple[str, ...]
@@ -56,16 +56,16 @@ class Tagged(Example):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Answer:
-    """A part of a context."""
+    """A span of a context that answers a question."""
 
     text: str
     start: int
-    """Where it begins in the context, in characters."""
+    """Character offset in the context."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Question(Example):
-    """A question about a context: answer. Without answers it cannot be answered from the context (SQuAD 2.0)."""
+    """A question about a context. Task: answer. No answers: the context does not contain one (SQuAD 2.0)."""
 
     id: str
     question: str
@@ -74,14 +74,14 @@ class Question(Example):
     title: str = ""
 
 
-TASKS: dict[str, type[Example]] = {
+EXAMPLE_TYPES: dict[str, type[Example]] = {
     "translate": Pair,
     "summarize": Pair,
-    "generate": Plain,
-    "fill": Plain,
-    "classify": Labelled,
-    "embed": Labelled,
-    "tag": Tagged,
+    "generate": Document,
+    "fill": Document,
+    "classify": LabeledText,
+    "embed": LabeledText,
+    "tag": TaggedSentence,
     "answer": Question,
 }
-"""The kind of example that a task learns from."""
+"""The example type of each task."""

@@ -1,9 +1,11 @@
-"""What a file looks like: one typed variant for each format.
+"""File formats: one dataclass for each.
 
-`read` tells the format by the file's ending; give one of these where the ending does not say it, or where a file has
-names of its own for its columns:
+`read` detects the format from the file extension. Pass one of these if the extension is not enough, or if the columns
+of a file have other names than the fields:
 
-    read(Labelled, ["train.tsv"], Table(columns={"text": "sentence", "label": "label"}))
+    read(LabeledText, ["train.tsv"], Table(columns={"text": "sentence", "label": "label"}))
+
+Class names, field names, enum members and enum values are part of the cache key of a corpus, so they must not change.
 """
 
 from __future__ import annotations
@@ -19,44 +21,44 @@ class Header(Enum):
     FIRST_LINE = "first line"
     NONE = "none"
     GUESS = "guess"
-    """It does if columns are asked for by name, or if all the fields' own names stand in it."""
+    """It does if `columns` refers to a column by name, or if it contains the names of all required fields."""
 
 
 class Quoting(Enum):
     """What a quotation mark means at the start of a cell."""
 
     CSV = "csv"
-    """The cell goes on to the next lone quotation mark, over separators and line ends; two of them stand for one."""
+    """It quotes the cell, which may then contain separators and line breaks; two quotation marks stand for one."""
     NONE = "none"
-    """Nothing: it is text (as in GLUE's files)."""
+    """It is ordinary text (as in GLUE's files)."""
 
 
 class Cells(Enum):
     """How many cells a row may have."""
 
     SAME = "same"
-    """As many as the first row. More of them often means a separator inside a text, which would shift what follows."""
+    """As many as the first row. More cells often mean a separator inside a text, which would shift the columns."""
     AT_LEAST = "at least"
-    """As many as the fields need; more are not looked at (as in STS-B)."""
+    """At least as many as the fields need; further cells are ignored (as in STS-B)."""
     REST = "rest"
-    """As many as the fields need, and the last of them is all the rest of the line: a label, a blank, then the text (as
-    in TREC). For columns by number, without quoting."""
+    """As many as the fields need; the last one extends to the end of the line: a label, a space, then the text (as in
+    TREC). Only with columns given by index and without quoting."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Table:
-    """Columns of text: TSV, CSV and the like."""
+    """A table of text: TSV, CSV and similar."""
 
     columns: Mapping[str, str | int] = field(default_factory=dict)
-    """The column of each field: its name in the header, or its number, counted from 0 (-1 is the last)."""
+    """The column of each field: its name in the header, or its index, counted from 0 (-1 is the last)."""
     separator: str | None = None
     """None: a tab for .tsv, a comma for .csv."""
     quoting: Quoting | None = None
-    """None: as CSV where commas separate, none where tabs do."""
+    """None: `NONE` if the separator is a tab, `CSV` otherwise."""
     header: Header = Header.GUESS
     cells: Cells = Cells.SAME
     names: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    """Names for the numbers of a field: {"label": ["negative", "positive"]}."""
+    """Class names by label id, for each field: {"label": ["negative", "positive"]}."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,66 +66,67 @@ class JsonLines:
     """One JSON object on each line."""
 
     keys: Mapping[str, str] = field(default_factory=dict)
-    """The key of each field; a dot leads inside: `translation.en`, `target.0` for the first of a list."""
+    """The key of each field, or a dotted path: `translation.en`, or `target.0` for the first element of a list."""
     join: str | None = None
-    """What to put between the texts where a list of texts stands for one. None: such a list is an error."""
+    """Separator that joins a list of strings to one text. None: a list of strings is an error."""
     names: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    """Names for the numbers of a field: {"tags": ["O", "B-person", "I-person"]}."""
+    """Class names by label id, for each field: {"tags": ["O", "B-person", "I-person"]}."""
 
 
 class Scheme(Enum):
-    """How tags mark entities. Whatever it is, examples have BIO tags."""
+    """Tag scheme of a file. Tags are converted to BIO when the file is read."""
 
     BIO = "BIO"
-    """B- begins every entity, I- goes on with it (also called IOB2)."""
+    """B- starts every entity, I- continues it (also called IOB2)."""
     IOB1 = "IOB1"
-    """I- marks entities; B- only begins one that directly follows another of its type."""
+    """I- marks entities; B- only starts an entity that directly follows another of the same type."""
     BIOES = "BIOES"
-    """As BIO, with E- for the last word and S- for an entity of one word."""
+    """Like BIO, with E- for the last word and S- for an entity of one word."""
     BILOU = "BILOU"
-    """The same with the letters L- and U-."""
+    """Like BIOES, with the prefixes L- and U- in place of E- and S-."""
     LENIENT = "lenient"
-    """BIO in which I- may also begin an entity, as the CoNLL scorer reads it: for files with faults in them."""
+    """BIO in which I- may also start an entity, as the CoNLL scorer reads it: for files with errors."""
     PLAIN = "plain"
-    """Tags that mark no entities, as parts of speech."""
+    """Tags that do not mark entities, such as parts of speech."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Conll:
-    """One word on each line with its tags in columns, an empty line between sentences."""
+    """CoNLL columns: one word and its tags per line, sentences separated by empty lines."""
 
     word: int = 0
     """The column of the word, counted from 0."""
     tag: int = -1
     """The column of the tag; -1 is the last."""
     scheme: Scheme | None = None
-    """None: recognised from the tags of the whole file."""
+    """None: detected from all tags of the file."""
     comment: str | None = "#"
-    """Lines that begin with this and have not the columns of the others are no words. None: there are none such."""
+    """Prefix of comment lines. A line that starts with it but has as many columns as the others is a word. None: the
+    file has no comments."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Squad:
-    """Questions about paragraphs in one JSON document, as SQuAD 1.1, SQuAD 2.0 and XQuAD are published."""
+    """Questions about paragraphs in one JSON document, the format of SQuAD 1.1, SQuAD 2.0 and XQuAD."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Parallel:
-    """Two text files, line by line: the second has the translations of the first."""
+    """Two text files: line i of the second is the translation of line i of the first."""
 
 
 class Unit(Enum):
-    """What one document is."""
+    """The unit of text that forms one document."""
 
     FILE = "file"
     PARAGRAPH = "paragraph"
-    """Lines up to the next empty line."""
+    """Consecutive lines up to the next empty line."""
     LINE = "line"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Text:
-    """Plain text: files, or folders with files in them, read in the order of their names."""
+    """Plain text: files, or folders of files, which are read in the order of their names."""
 
     unit: Unit = Unit.LINE
 

@@ -1,33 +1,33 @@
-"""The names of labels and tags, and the numbers that stand for them."""
+"""Label names and label ids."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
-from regard.data.example import Example, Labelled, Tagged
+from regard.data.example import Example, LabeledText, TaggedSentence
 from regard.data.tag_schemes import OUTSIDE
 from regard.tokenization.text_files import DataError
 
 
-def labels_of(examples: Iterable[Example]) -> tuple[str, ...]:
-    """All labels or tags of these examples, sorted, so that they do not depend on the order; `O` comes first."""
-    found: set[str] = set()
+def collect_labels(examples: Iterable[Example]) -> tuple[str, ...]:
+    """Return all labels or tags of the examples, sorted, with `O` first. The order of the examples does not matter."""
+    labels: set[str] = set()
     for example in examples:
         match example:
-            case Labelled(label=str(label)):
-                found.add(label)
-            case Tagged(tags=tags):
-                found.update(tags)
+            case LabeledText(label=str(label)):
+                labels.add(label)
+            case TaggedSentence(tags=tags):
+                labels.update(tags)
             case _:
-                raise DataError(example.file, example.line, f"{type(example).__name__} has no label by name")
-    return tuple(sorted(found, key=lambda name: (name != OUTSIDE, name)))
+                raise DataError(example.file, example.line, f"{type(example).__name__} examples have no class label")
+    return tuple(sorted(labels, key=lambda name: (name != OUTSIDE, name)))
 
 
-def number_of(name: str, numbers: dict[str, int], example: Example) -> int:
-    """The number of a label; one that is not known is an error."""
-    number = numbers.get(name)
-    if number is None:
-        known = ", ".join(list(numbers)[:12])
-        said = f"label {name!r} is not known; known are {known}{', …' if len(numbers) > 12 else ''}"
-        raise DataError(example.file, example.line, f"{said}. Is it misspelt, or missing in the training data?")
-    return number
+def label_id(name: str, label_to_id: dict[str, int], example: Example) -> int:
+    """Return the id of a label. An unknown label raises a `DataError`."""
+    class_id = label_to_id.get(name)
+    if class_id is None:
+        labels = ", ".join(list(label_to_id)[:12]) + (", …" if len(label_to_id) > 12 else "")
+        message = f"unknown label {name!r}; known labels: {labels}"
+        raise DataError(example.file, example.line, f"{message}. Check the spelling, or add it to the training data")
+    return class_id

@@ -1,11 +1,11 @@
-"""What becomes of input that is too long: windows, a cut that is counted, or an error. Never silence.
+"""Policies for input longer than max_length: overlapping windows, counted truncation, or an error. Nothing is silent.
 
-tokens            0 1 2 3 4 5 6 7 8 9
-Windowed(4, 3)    0 1 2 3
-                        3 4 5 6
-                              6 7 8 9
-Cut(4)            0 1 2 3                 6 tokens were cut away, and the report says so
-Refuse(4)         an error that names the file and the line
+tokens                0 1 2 3 4 5 6 7 8 9
+SlidingWindow(4, 3)   0 1 2 3
+                            3 4 5 6
+                                  6 7 8 9
+Truncation(4)         0 1 2 3                 6 tokens are truncated, and the corpus summary reports them
+StrictLength(4)       an error with file and line
 """
 
 from __future__ import annotations
@@ -17,56 +17,57 @@ from regard.tokenization.text_files import DataError
 
 
 @dataclass(frozen=True)
-class Windowed:
-    """Several rows of at most `length` tokens, each beginning `stride` tokens after the one before."""
+class SlidingWindow:
+    """Split into windows of at most `max_length` tokens, each starting `stride` tokens after the previous one."""
 
-    length: int
+    max_length: int
     stride: int
 
     def __post_init__(self) -> None:
-        _check(self.length)
-        if not 1 <= self.stride <= self.length:
+        _check_max_length(self.max_length)
+        if not 1 <= self.stride <= self.max_length:
             raise ValueError(
-                f"stride {self.stride} with windows of {self.length}: a stride from 1 to the length leaves no gaps"
+                f"stride must be between 1 and max_length={self.max_length}, got {self.stride} "
+                "(a larger stride would skip tokens)"
             )
 
 
 @dataclass(frozen=True)
-class Cut:
-    """The first `length` tokens; how many were cut away is counted."""
+class Truncation:
+    """Keep the first `max_length` tokens. The number of truncated tokens is counted."""
 
-    length: int
+    max_length: int
 
     def __post_init__(self) -> None:
-        _check(self.length)
+        _check_max_length(self.max_length)
 
 
 @dataclass(frozen=True)
-class Refuse:
-    """An error where a row has more than `length` tokens."""
+class StrictLength:
+    """Raise an error for a row of more than `max_length` tokens."""
 
-    length: int
+    max_length: int
 
     def __post_init__(self) -> None:
-        _check(self.length)
+        _check_max_length(self.max_length)
 
 
-Long = Windowed | Cut | Refuse
+LengthPolicy = SlidingWindow | Truncation | StrictLength
 
 
 @dataclass(frozen=True, kw_only=True)
-class Cuts:
-    """How much was too long, and what became of it."""
+class TruncationStats:
+    """Number of examples that exceeded max_length, and how they were handled. The fields are keys in `corpus.json`."""
 
     examples: int = 0
-    """Examples that were longer than allowed."""
+    """Examples longer than max_length."""
     tokens: int = 0
-    """Tokens that were cut away."""
+    """Truncated tokens."""
     windows: int = 0
-    """Rows that the long examples became where they were windowed."""
+    """Windows into which long examples were split."""
 
-    def __add__(self, other: Cuts) -> Cuts:
-        return Cuts(
+    def __add__(self, other: TruncationStats) -> TruncationStats:
+        return TruncationStats(
             examples=self.examples + other.examples,
             tokens=self.tokens + other.tokens,
             windows=self.windows + other.windows,
@@ -74,37 +75,40 @@ class Cuts:
 
     def __str__(self) -> str:
         if not self.examples:
-            return "nothing was too long"
-        became = (
-            f"{self.tokens:,} tokens of them were cut away" if self.tokens else f"they became {self.windows:,} rows"
-        )
-        return f"{self.examples:,} examples were too long: {became}"
+            return "no example exceeded max_length"
+        outcome = f"{self.tokens:,} tokens truncated" if self.tokens else f"split into {self.windows:,} windows"
+        return f"{self.examples:,} examples exceeded max_length: {outcome}"
 
 
-def spans(rule: Long | None, count: int, around: int, file: Path, line: int) -> tuple[list[tuple[int, int]], Cuts]:
-    """The parts of `count` tokens that become rows, and what was cut.
+def window_spans(
+    policy: LengthPolicy | None, num_tokens: int, overhead: int, file: Path, line: int
+) -> tuple[list[tuple[int, int]], TruncationStats]:
+    """Return the spans of `num_tokens` tokens that become rows, and the truncation statistics.
 
-    `around` is how many tokens stand in each row besides (special tokens, a question): the rule's lengths include them.
+    `overhead` is the number of further tokens in each row (special tokens, a question); max_length includes them.
     """
-    if rule is None or count + around <= rule.length:
-        return [(0, count)], Cuts()
-    room = rule.length - around
-    if isinstance(rule, Refuse) or room < 1:
-        raise DataError(file, line, _too_long(rule, count, around))
-    if isinstance(rule, Cut):
-        return [(0, room)], Cuts(examples=1, tokens=count - room)
-    stride = min(rule.stride, room)
-    begins = range(0, count - room + stride, stride)
-    return [(begin, min(begin + room, count)) for begin in begins], Cuts(examples=1, windows=len(begins))
+    if policy is None or num_tokens + overhead <= policy.max_length:
+        return [(0, num_tokens)], TruncationStats()
+    capacity = policy.max_length - overhead
+    if isinstance(policy, StrictLength) or capacity < 1:
+        raise DataError(file, line, _too_long_message(policy, num_tokens, overhead))
+    if isinstance(policy, Truncation):
+        return [(0, capacity)], TruncationStats(examples=1, tokens=num_tokens - capacity)
+    stride = min(policy.stride, capacity)
+    starts = range(0, num_tokens - capacity + stride, stride)
+    spans = [(start, min(start + capacity, num_tokens)) for start in starts]
+    return spans, TruncationStats(examples=1, windows=len(starts))
 
 
-def _too_long(rule: Long, count: int, around: int) -> str:
-    said = f"{count + around} tokens, and at most {rule.length} are allowed"
-    if isinstance(rule, Refuse):
-        return f"{said}. Shorten it, allow more, or say what to do with long ones: Cut({rule.length}), or Windowed(...)"
-    return f"{said}, of which {around} are needed in every row, so none is left for the text. Allow more"
+def _too_long_message(policy: LengthPolicy, num_tokens: int, overhead: int) -> str:
+    message = f"{num_tokens + overhead} tokens exceed max_length={policy.max_length}"
+    if isinstance(policy, StrictLength):
+        hint = f"use Truncation({policy.max_length}) or SlidingWindow(...)"
+        return f"{message}. Shorten the text, raise max_length, or {hint}"
+    overhead_message = f"special tokens and question take {overhead} tokens, leaving none for the text"
+    return f"{message}: {overhead_message}. Raise max_length"
 
 
-def _check(length: int) -> None:
-    if length < 1:
-        raise ValueError(f"a length of {length} tokens: it must be at least 1")
+def _check_max_length(max_length: int) -> None:
+    if max_length < 1:
+        raise ValueError(f"max_length must be at least 1, got {max_length}")

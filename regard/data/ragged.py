@@ -1,4 +1,4 @@
-"""Rows of different length side by side in one array."""
+"""Rows of different lengths concatenated in one array."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from numpy.typing import NDArray
 
 
 @dataclass(frozen=True)
-class Ragged:
-    """The values of all rows, one after the other, and how many each row has."""
+class RaggedArray:
+    """The concatenated values of all rows, and the length of each row."""
 
     values: NDArray[Any]
     lengths: NDArray[np.int32]
 
     @classmethod
-    def of(cls, rows: Sequence[Sequence[int]] | Sequence[Sequence[float]], dtype: np.dtype[Any]) -> Ragged:
-        """Lists as one array. No array is made for a single row, and no object stays for a single token."""
+    def from_rows(cls, rows: Sequence[Sequence[int]] | Sequence[Sequence[float]], dtype: np.dtype[Any]) -> RaggedArray:
+        """Concatenate lists. No array is created per row, and no Python object is kept per token."""
         lengths = np.fromiter(map(len, rows), np.int32, len(rows))
-        wide = np.float64 if dtype.kind == "f" else np.int64
-        values = np.fromiter(chain.from_iterable(rows), wide, int(lengths.sum()))
+        wide_dtype = np.float64 if dtype.kind == "f" else np.int64
+        values = np.fromiter(chain.from_iterable(rows), wide_dtype, int(lengths.sum()))
         return cls(values.astype(dtype), lengths)
 
     @classmethod
-    def single(cls, values: Sequence[int] | Sequence[float], dtype: np.dtype[Any]) -> Ragged:
-        """One value for each row."""
+    def from_scalars(cls, values: Sequence[int] | Sequence[float], dtype: np.dtype[Any]) -> RaggedArray:
+        """Build rows of one value each."""
         return cls(np.array(values, dtype), np.ones(len(values), np.int32))

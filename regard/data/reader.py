@@ -1,4 +1,4 @@
-"""From files to examples: `read` opens whatever format it is given, lazily and in order."""
+"""Read examples from files of any supported format, lazily and in order."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, TypeVar, cast, overload
 
-from regard.data.example import TASKS, Example, Pair, Plain, Question, Tagged
-from regard.data.fields import Builder, Label
+from regard.data.example import EXAMPLE_TYPES, Document, Example, Pair, Question, TaggedSentence
+from regard.data.fields import ExampleBuilder, LabelType
 from regard.data.formats import Conll, Format, JsonLines, Parallel, Squad, Table, Text
 from regard.data.readers.conll import read_conll
 from regard.data.readers.jsonl import Records, read_jsonl, read_records
@@ -15,92 +15,108 @@ from regard.data.readers.parallel import read_parallel
 from regard.data.readers.plain import read_text
 from regard.data.readers.squad import read_squad
 from regard.data.readers.table import read_table
-from regard.tokenization.text_files import DataError, kind_of
+from regard.tokenization.text_files import DataError, format_suffix
 
 E = TypeVar("E", bound=Example)
-Files = Sequence[str | Path] | Records
-"""Files, or the records themselves."""
+FilesOrRecords = Sequence[str | Path] | Records
+"""Paths of files, or a sequence of records."""
 
 
 @overload
-def read(what: type[E], files: Files, form: Format | None = None, *, label: Label = Label.NAME) -> Iterator[E]: ...
+def read(
+    task_or_type: type[E],
+    files: FilesOrRecords,
+    file_format: Format | None = None,
+    *,
+    label_type: LabelType = LabelType.CLASS,
+) -> Iterator[E]: ...
 @overload
-def read(what: str, files: Files, form: Format | None = None) -> Iterator[Example]: ...
-def read(what: Any, files: Files, form: Format | None = None, *, label: Label = Label.NAME) -> Iterator[Any]:
-    """The examples in these files, one at a time.
+def read(task_or_type: str, files: FilesOrRecords, file_format: Format | None = None) -> Iterator[Example]: ...
+def read(
+    task_or_type: Any,
+    files: FilesOrRecords,
+    file_format: Format | None = None,
+    *,
+    label_type: LabelType = LabelType.CLASS,
+) -> Iterator[Any]:
+    """Iterate over the examples in these files.
 
         for pair in read(Pair, ["train.en.gz", "train.de.gz"]): ...
         for example in read("classify", ["train.tsv"], Table(columns={"text": "sentence", "label": "label"})): ...
 
-    `what` is the kind of example, or a task's name. The format is told by the files' endings unless it is given.
-    A file that cannot be read as that is a `DataError`, which names the file and the line.
+    `task_or_type` is a task name or an example type. The format is detected from the file extension unless given.
+    A file that cannot be parsed raises a `DataError`, which names the file and the line.
     """
-    kind, label = _kind(what, label)
-    if _are_records(files):
-        form = form or JsonLines()
-        if not isinstance(form, JsonLines):
-            raise ValueError(f"records are read by their keys: give JsonLines(keys=...), not {type(form).__name__}")
-        return read_records(cast(Records, files), form, _builder(kind, label, form))
+    example_type, label_type = _resolve_type(task_or_type, label_type)
+    if _is_records(files):
+        file_format = file_format or JsonLines()
+        if not isinstance(file_format, JsonLines):
+            raise ValueError(f"records are read by key: pass JsonLines(keys=...), not {type(file_format).__name__}")
+        return read_records(cast(Records, files), file_format, _make_builder(example_type, label_type, file_format))
     paths = [Path(cast(str, file)) for file in files]
-    return _read(kind, paths, form or format_of(kind, paths), label)
+    return _read(example_type, paths, file_format or detect_format(example_type, paths), label_type)
 
 
-def _read(kind: type[Example], files: list[Path], form: Format, label: Label) -> Iterator[Example]:
-    match form:
-        case Parallel() if kind is Pair:
+def _read(
+    example_type: type[Example], files: list[Path], file_format: Format, label_type: LabelType
+) -> Iterator[Example]:
+    match file_format:
+        case Parallel() if example_type is Pair:
             return read_parallel(files)
-        case Text() if kind is Plain:
-            return read_text(files, form.unit)
-        case Conll() if kind is Tagged:
-            return read_conll(files, form)
-        case Squad() if kind is Question:
+        case Text() if example_type is Document:
+            return read_text(files, file_format.unit)
+        case Conll() if example_type is TaggedSentence:
+            return read_conll(files, file_format)
+        case Squad() if example_type is Question:
             return read_squad(files)
         case Table():
-            return read_table(files, form, _builder(kind, label, form))
+            return read_table(files, file_format, _make_builder(example_type, label_type, file_format))
         case JsonLines():
-            return read_jsonl(files, form, _builder(kind, label, form))
+            return read_jsonl(files, file_format, _make_builder(example_type, label_type, file_format))
         case _:
-            raise ValueError(f"{type(form).__name__} files hold no {kind.__name__} examples")
+            format_name = type(file_format).__name__
+            raise ValueError(f"{format_name} files cannot contain {example_type.__name__} examples")
 
 
-def format_of(kind: type[Example], files: Sequence[Path]) -> Format:
-    """The format that the ending of the first file tells, for this kind of example."""
+def detect_format(example_type: type[Example], files: Sequence[Path]) -> Format:
+    """Detect the format from the extension of the first file, for this example type."""
     if not files:
         raise ValueError("no files were given")
-    ending = kind_of(files[0])
-    if ending in (".tsv", ".csv"):
+    suffix = format_suffix(files[0])
+    if suffix in (".tsv", ".csv"):
         return Table()
-    if ending in (".jsonl", ".ndjson"):
+    if suffix in (".jsonl", ".ndjson"):
         return JsonLines()
-    if kind is Question and ending == ".json":
+    if example_type is Question and suffix == ".json":
         return Squad()
-    if kind is Tagged:
+    if example_type is TaggedSentence:
         return Conll()
-    if kind is Plain:
+    if example_type is Document:
         return Text()
-    if kind is Pair and len(files) > 1:
+    if example_type is Pair and len(files) > 1:
         return Parallel()
     raise DataError(
         files[0],
         None,
-        f"its ending does not tell how {kind.__name__} examples stand in it: give Table(...), JsonLines(...)",
+        f"cannot detect the format of {example_type.__name__} examples from the file extension: "
+        "pass Table(...) or JsonLines(...)",
     )
 
 
-def _kind(what: Any, label: Label) -> tuple[type[Example], Label]:
-    if not isinstance(what, str):
-        return what, label
-    if what not in TASKS:
-        raise ValueError(f"there is no task {what!r}: the tasks are {', '.join(TASKS)}")
-    return TASKS[what], Label.NUMBER if what == "embed" else Label.NAME
+def _resolve_type(task_or_type: Any, label_type: LabelType) -> tuple[type[Example], LabelType]:
+    if not isinstance(task_or_type, str):
+        return task_or_type, label_type
+    if task_or_type not in EXAMPLE_TYPES:
+        raise ValueError(f"unknown task {task_or_type!r}; the tasks are {', '.join(EXAMPLE_TYPES)}")
+    return EXAMPLE_TYPES[task_or_type], LabelType.SCORE if task_or_type == "embed" else LabelType.CLASS
 
 
-def _are_records(files: Files) -> bool:
+def _is_records(files: FilesOrRecords) -> bool:
     if isinstance(files, str | Path):
-        raise ValueError(f"expected a list of files, found one: give [{str(files)!r}]")
+        raise ValueError(f"expected a list of files, found a single path: pass [{str(files)!r}]")
     return len(files) > 0 and not isinstance(files[0], str | Path)
 
 
-def _builder(kind: type[Example], label: Label, form: Table | JsonLines) -> Builder:
-    join = form.join if isinstance(form, JsonLines) else None
-    return Builder(kind=kind, label=label, join=join, names=form.names)
+def _make_builder(example_type: type[Example], label_type: LabelType, file_format: Table | JsonLines) -> ExampleBuilder:
+    join = file_format.join if isinstance(file_format, JsonLines) else None
+    return ExampleBuilder(example_type=example_type, label_type=label_type, join=join, class_names=file_format.names)

@@ -1,4 +1,4 @@
-"""Where examples come from, in a form that can be read again and compared with what was read before."""
+"""The source of examples: files or records that can be read repeatedly and checked for changes."""
 
 from __future__ import annotations
 
@@ -9,114 +9,120 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, cast
 
-from regard.data.example import TASKS, Example
-from regard.data.fields import Label
+from regard.data.example import EXAMPLE_TYPES, Example
+from regard.data.fields import LabelType
 from regard.data.formats import Format
-from regard.data.reader import Files, read
+from regard.data.reader import FilesOrRecords, read
 from regard.data.readers.jsonl import Records
-from regard.data.readers.plain import expand
+from regard.data.readers.plain import expand_folders
 from regard.tokenization.text_files import DataError
 
-SAMPLES, SAMPLE = 64, 4096
-"""How many places of a file are looked at, and how many bytes at each, to see that it is still the same."""
+NUM_SAMPLES, SAMPLE_BYTES = 64, 4096
+"""Number and size of the samples of a file that are hashed to detect a change without reading all of it."""
+
+STORED_NAMES = {"Document": "Plain", "LabeledText": "Labelled", "TaggedSentence": "Tagged"}
+"""Names of example types in cache keys and training states: those of version 0.1. They must not change."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Stamp:
-    """What a file was like when it was read."""
+class FileFingerprint:
+    """Fingerprint of a file when it was read. The fields are keys in `corpus.json`."""
 
     size: int
     mtime_ns: int
     sample: str
-    """A digest of a few places all over the file, which are quickly read."""
+    """Digest of small samples spread over the file, which is fast to compute."""
     content: str
-    """A digest of all of it."""
+    """Digest of the complete file."""
 
 
 @dataclass(frozen=True)
-class Source:
-    """Files, or records, with what is needed to read them: the arguments of `read`."""
+class DataSource:
+    """Files or records, with the options to read them: the arguments of `read`."""
 
-    what: type[Example] | str
-    files: Files
-    form: Format | None = None
-    label: Label = Label.NAME
+    task_or_type: type[Example] | str
+    files: FilesOrRecords
+    file_format: Format | None = None
+    label_type: LabelType = LabelType.CLASS
 
     @property
-    def kind(self) -> type[Example]:
-        """The kind of example."""
-        if isinstance(self.what, str) and self.what not in TASKS:
-            raise ValueError(f"there is no task {self.what!r}: the tasks are {', '.join(TASKS)}")
-        return TASKS[self.what] if isinstance(self.what, str) else self.what
+    def example_type(self) -> type[Example]:
+        """The example type."""
+        if isinstance(self.task_or_type, str) and self.task_or_type not in EXAMPLE_TYPES:
+            raise ValueError(f"unknown task {self.task_or_type!r}; the tasks are {', '.join(EXAMPLE_TYPES)}")
+        return EXAMPLE_TYPES[self.task_or_type] if isinstance(self.task_or_type, str) else self.task_or_type
 
     def read(self) -> Iterator[Example]:
-        """The examples, from the first."""
-        if isinstance(self.what, str):
-            return read(self.what, self.files, self.form)
-        return read(self.what, self.files, self.form, label=self.label)
+        """Iterate over the examples, from the first one."""
+        if isinstance(self.task_or_type, str):
+            return read(self.task_or_type, self.files, self.file_format)
+        return read(self.task_or_type, self.files, self.file_format, label_type=self.label_type)
 
-    def settings(self) -> object:
-        """How the files are read, in a form that JSON can hold."""
-        form = None if self.form is None else [type(self.form).__name__, repr(self.form)]
-        return [self.kind.__name__, str(self.what == "embed"), self.label.value, form]
+    def reader_fingerprint(self) -> object:
+        """Return the options to read the files, as JSON-serializable values. Part of the cache key."""
+        file_format = None if self.file_format is None else [type(self.file_format).__name__, repr(self.file_format)]
+        name = self.example_type.__name__
+        return [STORED_NAMES.get(name, name), str(self.task_or_type == "embed"), self.label_type.value, file_format]
 
-    def names(self) -> list[str]:
-        """The files in the order in which they are read, one twice if it is read twice; or "rows" for records."""
+    def file_names(self) -> list[str]:
+        """Return the files in reading order (a file that is read twice occurs twice), or ["rows"] for records."""
         if self.files and isinstance(self.files[0], str | Path):
-            return [str(path.resolve()) for path in expand([Path(file) for file in cast(Sequence[str], self.files)])]
+            return [
+                str(path.resolve()) for path in expand_folders([Path(file) for file in cast(Sequence[str], self.files)])
+            ]
         return ["rows"]
 
-    def stamps(self, known: Mapping[str, Stamp]) -> dict[str, Stamp]:
-        """What each file is like now. A file that looks as it did is not read through again."""
-        names = self.names()
+    def file_fingerprints(self, previous: Mapping[str, FileFingerprint]) -> dict[str, FileFingerprint]:
+        """Return the current fingerprint of each file. A file that appears unchanged is not hashed again."""
+        names = self.file_names()
         if names == ["rows"]:
-            return {"rows": _stamp_records(cast(Records, self.files))}
-        return {name: stamp(Path(name), known.get(name)) for name in names}
+            return {"rows": _fingerprint_records(cast(Records, self.files))}
+        return {name: fingerprint_file(Path(name), previous.get(name)) for name in names}
 
 
-def stamp(path: Path, known: Stamp | None) -> Stamp:
-    """What a file is like. Where size, time and samples are those that are known, so is the content."""
+def fingerprint_file(path: Path, previous: FileFingerprint | None) -> FileFingerprint:
+    """Compute the fingerprint of a file. If size, mtime and samples are unchanged, the previous one is returned."""
     if not path.exists():
-        raise DataError(path, None, "there is no such file")
-    about = path.stat()
-    sample = _sample(path, about.st_size)
-    same = known is not None and (known.size, known.mtime_ns, known.sample) == (
-        about.st_size,
-        about.st_mtime_ns,
+        raise DataError(path, None, "file not found")
+    stat = path.stat()
+    sample = _sample_digest(path, stat.st_size)
+    unchanged = previous is not None and (previous.size, previous.mtime_ns, previous.sample) == (
+        stat.st_size,
+        stat.st_mtime_ns,
         sample,
     )
-    if known is not None and same:
-        return known
+    if previous is not None and unchanged:
+        return previous
     with path.open("rb") as file:
         content = hashlib.file_digest(file, "sha256").hexdigest()
-    return Stamp(size=about.st_size, mtime_ns=about.st_mtime_ns, sample=sample, content=content)
+    return FileFingerprint(size=stat.st_size, mtime_ns=stat.st_mtime_ns, sample=sample, content=content)
 
 
-def _sample(path: Path, size: int) -> str:
+def _sample_digest(path: Path, size: int) -> str:
     digest = hashlib.sha256()
     with path.open("rb") as file:
-        for place in range(SAMPLES):
-            file.seek(max(0, size - SAMPLE) * place // (SAMPLES - 1))
-            digest.update(file.read(SAMPLE))
+        for i in range(NUM_SAMPLES):
+            file.seek(max(0, size - SAMPLE_BYTES) * i // (NUM_SAMPLES - 1))
+            digest.update(file.read(SAMPLE_BYTES))
     return digest.hexdigest()
 
 
-def _stamp_records(rows: Records) -> Stamp:
-    """Records have no file to look at. A `datasets.Dataset` knows its own fingerprint; others are gone through."""
-    content = getattr(rows, "_fingerprint", None)
+def _fingerprint_records(records: Records) -> FileFingerprint:
+    """Compute the fingerprint of records. A `datasets.Dataset` has one already; other records are hashed one by one."""
+    content = getattr(records, "_fingerprint", None)
     if not isinstance(content, str):
         digest = hashlib.sha256()
-        for row in rows:
-            digest.update(json.dumps(row, sort_keys=True, default=repr).encode() + b"\n")
+        for record in records:
+            digest.update(json.dumps(record, sort_keys=True, default=repr).encode() + b"\n")
         content = digest.hexdigest()
-    return Stamp(size=len(rows), mtime_ns=0, sample="", content=content)
+    return FileFingerprint(size=len(records), mtime_ns=0, sample="", content=content)
 
 
-def stamps_to_json(stamps: Mapping[str, Stamp]) -> dict[str, Any]:
-    """Stamps in a form that JSON can hold."""
-    return {name: asdict(one) for name, one in stamps.items()}
+def fingerprints_to_json(fingerprints: Mapping[str, FileFingerprint]) -> dict[str, Any]:
+    """Convert fingerprints to JSON-serializable values."""
+    return {name: asdict(fingerprint) for name, fingerprint in fingerprints.items()}
 
 
-def stamps_from_json(value: Mapping[str, Any]) -> dict[str, Stamp]:
-    """The inverse."""
-    return {name: Stamp(**one) for name, one in value.items()}
+def fingerprints_from_json(value: Mapping[str, Any]) -> dict[str, FileFingerprint]:
+    """Inverse of `fingerprints_to_json`."""
+    return {name: FileFingerprint(**fields) for name, fields in value.items()}

@@ -1,1 +1,1 @@
-"""The data that the demo makes."""
+"""Synthetic data for the demo."""

@@ -1,7 +1,7 @@
-"""Made data: dates as people write them, and the same dates as ISO 8601.
+"""Synthetic data: dates as people write them, and the same dates in ISO 8601.
 
-The demo learns to read them. There are some sixty *ways* of writing a date, in four languages, with numbers in figures
-and in words. Some ways are never shown in training, to see what a network makes of them.
+The demo trains a network to translate them. There are about sixty templates in four languages, with numbers in digits
+and in words. Some templates are held out of training, to measure generalization to unseen templates.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from datetime import date, timedelta
 
 from regard.demo import number_words
 
-FIRST, LAST = date(1900, 1, 1), date(2099, 12, 31)
+FIRST_DAY, LAST_DAY = date(1900, 1, 1), date(2099, 12, 31)
 
 MONTHS = {
     "en": "January February March April May June July August September October November December".split(),
@@ -20,13 +20,13 @@ MONTHS = {
     "fr": "janvier février mars avril mai juin juillet août septembre octobre novembre décembre".split(),
     "es": "enero febrero marzo abril mayo junio julio agosto septiembre octubre noviembre diciembre".split(),
 }
-SHORT = {
+SHORT_MONTHS = {
     "en": "Jan Feb Mar Apr May Jun Jul Aug Sep Oct Nov Dec".split(),
     "de": "Jan Feb Mär Apr Mai Jun Jul Aug Sep Okt Nov Dez".split(),
     "fr": "janv févr mars avr mai juin juil août sept oct nov déc".split(),
     "es": "ene feb mar abr may jun jul ago sep oct nov dic".split(),
 }
-DAYS = {
+WEEKDAYS = {
     "en": "Monday Tuesday Wednesday Thursday Friday Saturday Sunday".split(),
     "de": "Montag Dienstag Mittwoch Donnerstag Freitag Samstag Sonntag".split(),
     "fr": "lundi mardi mercredi jeudi vendredi samedi dimanche".split(),
@@ -36,29 +36,36 @@ ROMAN = "I II III IV V VI VII VIII IX X XI XII".split()
 
 
 def _fields(day: date) -> dict[str, str]:
-    """Everything that a way of writing may name."""
-    said = {"d": str(day.day), "dd": f"{day.day:02}", "m": str(day.month), "mm": f"{day.month:02}", "y": str(day.year)}
+    """Return the values of all placeholders that a template may contain."""
+    fields = {
+        "d": str(day.day),
+        "dd": f"{day.day:02}",
+        "m": str(day.month),
+        "mm": f"{day.month:02}",
+        "y": str(day.year),
+    }
     suffix = "th" if 10 < day.day < 20 else {1: "st", 2: "nd", 3: "rd"}.get(day.day % 10, "th")
-    said |= {"dth": f"{day.day}{suffix}", "der": "1er" if day.day == 1 else str(day.day), "roman": ROMAN[day.month - 1]}
+    fields |= {
+        "dth": f"{day.day}{suffix}",
+        "der": "1er" if day.day == 1 else str(day.day),
+        "roman": ROMAN[day.month - 1],
+    }
     for language in MONTHS:
-        said[f"month_{language}"] = MONTHS[language][day.month - 1]
-        said[f"mon_{language}"] = SHORT[language][day.month - 1]
-        said[f"day_{language}"] = DAYS[language][day.weekday()]
-    said["day_words_en"], said["year_words_en"] = (
-        number_words.english_ordinal(day.day),
-        number_words.english_year(day.year),
-    )
-    said["day_words_de"], said["year_words_de"] = (
-        number_words.german_ordinal(day.day),
-        number_words.german_year(day.year),
-    )
-    said["day_words_fr"] = "premier" if day.day == 1 else number_words.french(day.day)
-    said["year_words_fr"] = number_words.french_year(day.year)
-    said["day_words_es"], said["year_words_es"] = number_words.spanish(day.day), number_words.spanish_year(day.year)
-    return said
+        fields[f"month_{language}"] = MONTHS[language][day.month - 1]
+        fields[f"mon_{language}"] = SHORT_MONTHS[language][day.month - 1]
+        fields[f"day_{language}"] = WEEKDAYS[language][day.weekday()]
+    fields["day_words_en"] = number_words.english_ordinal(day.day)
+    fields["year_words_en"] = number_words.english_year(day.year)
+    fields["day_words_de"] = number_words.german_ordinal(day.day)
+    fields["year_words_de"] = number_words.german_year(day.year)
+    fields["day_words_fr"] = "premier" if day.day == 1 else number_words.french(day.day)
+    fields["year_words_fr"] = number_words.french_year(day.year)
+    fields["day_words_es"] = number_words.spanish(day.day)
+    fields["year_words_es"] = number_words.spanish_year(day.year)
+    return fields
 
 
-SEEN = """
+TRAIN_TEMPLATES = """
 {month_en} {d}, {y}
 {month_en} {dth}, {y}
 {d} {month_en} {y}
@@ -110,9 +117,9 @@ el {day_words_es} de {month_es} de {year_words_es}
 {d} {roman} {y}
 {d}.{roman}.{y}
 """.strip().splitlines()
-"""The ways that training sees."""
+"""Templates of the training data."""
 
-UNSEEN = """
+HELD_OUT_TEMPLATES = """
 {day_en} the {dth} of {month_en}, {y}
 {mon_en} {dth} {y}
 on {month_en} {d}, {y}
@@ -126,24 +133,24 @@ am {d}. {month_de} {y}
 {y} {mon_en} {dd}
 {dd}/{roman}/{y}
 """.strip().splitlines()
-"""The ways that it never sees."""
+"""Templates that do not occur in the training data."""
 
 
-def write(way: str, day: date) -> str:
-    """A date, written in a way."""
-    return way.format_map(_fields(day))
+def format_date(template: str, day: date) -> str:
+    """Write a date with a template."""
+    return template.format_map(_fields(day))
 
 
-def days(count: int, seed: int) -> list[date]:
-    """Different days by chance, always the same for a seed."""
-    span = (LAST - FIRST).days + 1
-    return [FIRST + timedelta(n) for n in random.Random(seed).sample(range(span), count)]
+def sample_days(count: int, seed: int) -> list[date]:
+    """Return distinct random days, determined by the seed."""
+    span = (LAST_DAY - FIRST_DAY).days + 1
+    return [FIRST_DAY + timedelta(n) for n in random.Random(seed).sample(range(span), count)]
 
 
-def pairs(which: list[date], ways: list[str], seed: int) -> Iterator[tuple[str, str]]:
-    """Each day once, in a way chosen by chance, sometimes without capitals; and as ISO 8601."""
-    chance = random.Random(f"{seed}")
-    for day in which:
-        text = write(chance.choice(ways), day)
-        case = chance.random()
-        yield text.lower() if case < 0.1 else text, day.isoformat()
+def make_pairs(days: list[date], templates: list[str], seed: int) -> Iterator[tuple[str, str]]:
+    """Yield each day once: written with a random template, in lower case with probability 0.1; and in ISO 8601."""
+    rng = random.Random(f"{seed}")
+    for day in days:
+        text = format_date(rng.choice(templates), day)
+        draw = rng.random()
+        yield text.lower() if draw < 0.1 else text, day.isoformat()

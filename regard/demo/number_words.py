@@ -1,4 +1,4 @@
-"""Whole numbers in words, as far as dates need them: 1 to 2099, in four languages."""
+"""Integers in words, as far as dates need them: 1 to 2099, in four languages."""
 
 from __future__ import annotations
 
@@ -45,13 +45,13 @@ def english_ordinal(number: int) -> str:
 
 
 def english_year(year: int) -> str:
-    """Two by two, but for the first years of a century: nineteen eighty-seven, nineteen oh five, two thousand five."""
-    century, rest = divmod(year, 100)
-    if century == 20 and rest < 10:
-        return "two thousand" + (f" {english(rest)}" if rest else "")
-    if rest == 0:
+    """1900 to 2099, read in pairs of digits: nineteen eighty-seven, nineteen oh five; but two thousand five."""
+    century, remainder = divmod(year, 100)
+    if century == 20 and remainder < 10:
+        return "two thousand" + (f" {english(remainder)}" if remainder else "")
+    if remainder == 0:
         return f"{english(century)} hundred"
-    return f"{english(century)} {'oh ' if rest < 10 else ''}{english(rest)}"
+    return f"{english(century)} {'oh ' if remainder < 10 else ''}{english(remainder)}"
 
 
 def german(number: int) -> str:
@@ -63,15 +63,15 @@ def german(number: int) -> str:
 
 
 def german_ordinal(number: int) -> str:
-    """1 to 99, without its ending: zweiundvierzigste."""
+    """1 to 99, in the weak nominative form: zweiundvierzigste."""
     return GERMAN_ORDINALS.get(number) or german(number) + ("te" if number < 20 else "ste")
 
 
 def german_year(year: int) -> str:
     """neunzehnhundertsiebenundachtzig, zweitausendfünf."""
-    century, rest = divmod(year, 100)
+    century, remainder = divmod(year, 100)
     head = "zweitausend" if century == 20 else f"{german(century)}hundert"
-    return head + (german(rest) if rest else "")
+    return head + (german(remainder) if remainder else "")
 
 
 def french(number: int) -> str:
@@ -88,12 +88,12 @@ def french(number: int) -> str:
 
 def french_year(year: int) -> str:
     """mille neuf cent quatre-vingt-sept, deux mille cinq."""
-    thousands, rest = divmod(year, 1000)
-    hundreds, rest = divmod(rest, 100)
+    thousands, remainder = divmod(year, 1000)
+    hundreds, remainder = divmod(remainder, 100)
     words = ["mille" if thousands == 1 else f"{FRENCH[thousands]} mille"]
     if hundreds:
-        words.append(("" if hundreds == 1 else FRENCH[hundreds] + " ") + ("cent" if rest else "cents"))
-    return " ".join([*words, french(rest)] if rest else words)
+        words.append(("" if hundreds == 1 else FRENCH[hundreds] + " ") + ("cent" if remainder else "cents"))
+    return " ".join([*words, french(remainder)] if remainder else words)
 
 
 def spanish(number: int) -> str:
@@ -106,6 +106,6 @@ def spanish(number: int) -> str:
 
 def spanish_year(year: int) -> str:
     """mil novecientos ochenta y siete, dos mil cinco."""
-    century, rest = divmod(year, 100)
+    century, remainder = divmod(year, 100)
     head = "dos mil" if century == 20 else "mil novecientos"
-    return head + (f" {spanish(rest)}" if rest else "")
+    return head + (f" {spanish(remainder)}" if remainder else "")

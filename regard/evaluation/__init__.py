@@ -1,1 +1,1 @@
-"""A model run over data: predictions, metrics, training with them."""
+"""Predictions and metrics of a model on a dataset, and training with these metrics."""

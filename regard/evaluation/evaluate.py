@@ -1,4 +1,4 @@
-"""How well a network does its task while it is trained, in the task's own measures, and a few outputs to look at."""
+"""Evaluation during training: task metrics on the validation data, and sample outputs."""
 
 from __future__ import annotations
 
@@ -12,222 +12,239 @@ import torch
 from torch import Tensor
 
 from regard.data.batches import Batch, Batches
-from regard.data.encoders.encoder_base import IGNORED, ORIGIN
-from regard.data.example import Labelled, Pair, Plain, Question, Tagged
+from regard.data.encoders.encoder_base import EXAMPLE_COLUMN, IGNORE_INDEX
+from regard.data.example import Document, LabeledText, Pair, Question, TaggedSentence
 from regard.data.formats import Scheme
-from regard.data.tag_schemes import OUTSIDE, recognise
+from regard.data.tag_schemes import OUTSIDE, detect_scheme
 from regard.evaluation import predict
 from regard.metrics import task_metrics
 from regard.tasks import generate, generation_config
 from regard.tasks.generate import Generator
-from regard.tasks.translate import Translator, Wish
+from regard.tasks.translate import TranslateOptions, Translator
 from regard.tokenization.tokenizer import Tokenizer
-from regard.training.objectives.factory import masked
+from regard.training.objectives.factory import build_masked_lm
 from regard.training.recipe import objective_section
-from regard.training.recipe.data_pipeline import source_of
-from regard.training.run.batch_stream import moved
-from regard.training.run.run import Trained
+from regard.training.recipe.data_pipeline import make_source
+from regard.training.run.batch_stream import to_device
+from regard.training.run.run import TrainedModel
 
-MEASURED, SHOWN = 500, 3
-"""How many texts of the validation data are translated at each evaluation, and how many examples are shown."""
-SPARE = 8
-"""How many tokens more than the longest that is expected may be written."""
-GIVEN, SEEN = 16, 40
-"""How many tokens of a text are given to be continued, and how many of one with hidden words are shown."""
+NUM_EVALUATED, NUM_SAMPLES = 500, 3
+"""Number of validation texts translated at each evaluation, and number of examples shown as samples."""
+EXTRA_TOKENS = 8
+"""Number of tokens by which a translation may exceed the longest reference."""
+PROMPT_TOKENS, SHOWN_TOKENS = 16, 40
+"""Maximum number of tokens of a prompt and its continuation, and number of tokens shown of a masked text."""
 
-WORDS = ("loss", "perplexity", "accuracy")
-MEASURES: Mapping[str, tuple[str, ...]] = {
-    "translate": (*WORDS, "bleu", "chrf"),
-    "summarize": (*WORDS, "bleu", "chrf"),
-    "generate": (*WORDS, "word_perplexity"),
-    "fill": WORDS,
+LANGUAGE_MODEL_METRICS = ("loss", "perplexity", "accuracy")
+METRICS: Mapping[str, tuple[str, ...]] = {
+    "translate": (*LANGUAGE_MODEL_METRICS, "bleu", "chrf"),
+    "summarize": (*LANGUAGE_MODEL_METRICS, "bleu", "chrf"),
+    "generate": (*LANGUAGE_MODEL_METRICS, "word_perplexity"),
+    "fill": LANGUAGE_MODEL_METRICS,
     "classify": ("loss", "accuracy", "macro_f1"),
     "tag": ("loss", "accuracy", "precision", "recall", "f1"),
-    "answer": ("loss", "accuracy", "exact", "f1"),
+    "answer": ("loss", "accuracy", "exact_match", "f1"),
 }
-"""What is measured on the validation data of each task, by any of which the best network may be known."""
+"""Metrics on the validation data, by task. Any of them may select the best checkpoint (`training.best_metric`)."""
 
-Measures = Mapping[str, float]
+Metrics = Mapping[str, float]
 
 
-def measure(trained: Trained) -> Measures:
-    """The task's own measures on the validation data; nothing where the loss says it all."""
+def evaluate(trained: TrainedModel) -> Metrics:
+    """Compute the task's metrics on the validation data. Empty for tasks that are evaluated by the loss alone."""
     match trained.recipe.task:
         case "translate" | "summarize":
-            return _of_translations(trained)
+            return _translation_metrics(trained)
         case "classify":
-            told = _labels(trained, _valid(trained))
-            return task_metrics.of_labels([true for _, true, _ in told], [said for _, _, said in told])
+            _, references, labels = zip(*_predict_labels(trained, _validation_batches(trained)), strict=True)
+            return task_metrics.classification_metrics(references, labels)
         case "tag":
-            return _of_tags(trained)
+            return _entity_metrics(trained)
         case "answer":
-            asked = _answers(trained, _valid(trained), None)
-            truth = [[answer.text for answer in question.answers] for question, _ in asked]
-            return task_metrics.of_answers(truth, [said for _, said in asked])
+            answered = _predict_answers(trained, _validation_batches(trained), None)
+            answers = [[answer.text for answer in question.answers] for question, _ in answered]
+            return task_metrics.squad_metrics(answers, [prediction for _, prediction in answered])
     return {}
 
 
-def sample(trained: Trained) -> Sequence[str]:
-    """A few outputs for a person to look at: what was given, what was expected, what came."""
+def sample_outputs(trained: TrainedModel) -> Sequence[str]:
+    """Return a few outputs for inspection by a person: input, reference and output of each example."""
     match trained.recipe.task:
         case "translate" | "summarize":
-            pairs = _pairs(trained, SHOWN)
-            shown = [(pair.source, pair.target) for pair in pairs]
-            said = _translated(trained, pairs)
+            pairs = _read_pairs(trained, NUM_SAMPLES)
+            samples = [(pair.source, pair.target) for pair in pairs]
+            outputs = _translate(trained, pairs)
         case "classify":
-            told = _labels(trained, [_first(trained)])
-            shown, said = [(text, true) for text, true, _ in told], [one for _, _, one in told]
+            labeled = _predict_labels(trained, [_first_batch(trained)])
+            samples, outputs = [(text, label) for text, label, _ in labeled], [label for _, _, label in labeled]
         case "tag":
-            tagged = _tags(trained, [_first(trained)], SHOWN)
-            shown = [(" ".join(one.words), _named(one.words, one.tags)) for one, _ in tagged]
-            said = [_named(one.words, tags) for one, tags in tagged]
+            tagged = _predict_tags(trained, [_first_batch(trained)], NUM_SAMPLES)
+            samples = [
+                (" ".join(sentence.words), _format_tags(sentence.words, sentence.tags)) for sentence, _ in tagged
+            ]
+            outputs = [_format_tags(sentence.words, tags) for sentence, tags in tagged]
         case "answer":
-            asked = _answers(trained, [_first(trained)], SHOWN)
-            shown = [(one.question, " | ".join(answer.text for answer in one.answers)) for one, _ in asked]
-            said = [text for _, text in asked]
+            answered = _predict_answers(trained, [_first_batch(trained)], NUM_SAMPLES)
+            samples = [
+                (question.question, " | ".join(answer.text for answer in question.answers)) for question, _ in answered
+            ]
+            outputs = [prediction for _, prediction in answered]
         case "generate":
-            shown, said = _continued(trained)
+            samples, outputs = _continue_texts(trained)
         case "fill":
-            shown, said = _filled(trained)
+            samples, outputs = _fill_masks(trained)
     return [
-        f"  {_line(given)}\n    expected {_line(expected)}\n    written  {_line(text)}"
-        for (given, expected), text in zip(shown, said, strict=True)
+        f"  {_one_line(text)}\n    reference {_one_line(reference)}\n    output    {_one_line(output)}"
+        for (text, reference), output in zip(samples, outputs, strict=True)
     ]
 
 
-def _line(text: str) -> str:
+def _one_line(text: str) -> str:
     return " ↵ ".join(text.splitlines())
 
 
 # -- labels, tags, answers
 
 
-def _valid(trained: Trained) -> Batches:
-    assert trained.valid is not None, "nothing is measured without validation data"
-    return trained.valid
+def _validation_batches(trained: TrainedModel) -> Batches:
+    assert trained.valid_batches is not None, "no validation data to evaluate on"
+    return trained.valid_batches
 
 
-def _first(trained: Trained) -> Batch:
-    """The rows of the first few examples."""
-    valid = _valid(trained)
-    if ORIGIN not in valid.corpus.columns:
-        return valid.of(np.arange(min(SHOWN, len(valid.corpus))))
-    return valid.of(np.flatnonzero(valid.corpus.columns[ORIGIN].values < SHOWN))
+def _first_batch(trained: TrainedModel) -> Batch:
+    """Return the rows of the first `NUM_SAMPLES` examples."""
+    valid = _validation_batches(trained)
+    if EXAMPLE_COLUMN not in valid.corpus.columns:
+        return valid.select(np.arange(min(NUM_SAMPLES, len(valid.corpus))))
+    return valid.select(np.flatnonzero(valid.corpus.columns[EXAMPLE_COLUMN].values < NUM_SAMPLES))
 
 
-def _read(trained: Trained, count: int | None) -> list[Any]:
-    return list(islice(source_of(trained.recipe, trained.recipe.data.valid).read(), count))
+def _read_examples(trained: TrainedModel, count: int | None) -> list[Any]:
+    return list(islice(make_source(trained.recipe, trained.recipe.data.valid).read(), count))
 
 
-def _labels(trained: Trained, batches: Batches | list[Batch]) -> list[tuple[str, str, str]]:
-    """Text, true label and what the network says, of the examples in these batches."""
-    said = predict.labels(trained.network, batches, trained.recipe.training.device)
-    examples: list[Labelled] = _read(trained, max(said) + 1)
-    return [(examples[n].text, str(examples[n].label), trained.labels[said[n]]) for n in sorted(said)]
+def _predict_labels(trained: TrainedModel, batches: Batches | list[Batch]) -> list[tuple[str, str, str]]:
+    """Return text, reference label and predicted label of the examples in these batches."""
+    predictions = predict.predict_labels(trained.network, batches, trained.recipe.training.device)
+    examples: list[LabeledText] = _read_examples(trained, max(predictions) + 1)
+    return [(examples[i].text, str(examples[i].label), trained.labels[predictions[i]]) for i in sorted(predictions)]
 
 
-def _tags(trained: Trained, batches: Batches | list[Batch], count: int | None) -> list[tuple[Tagged, list[str]]]:
-    """Sentences, and the tags that the network gives to their words."""
-    said = predict.tags(trained.network, batches, trained.recipe.training.device)
-    told: list[tuple[Tagged, list[str]]] = []
-    for number, example in enumerate(_read(trained, count)):
-        known = said.get(number, {})
+def _predict_tags(
+    trained: TrainedModel, batches: Batches | list[Batch], count: int | None
+) -> list[tuple[TaggedSentence, list[str]]]:
+    """Return sentences and the predicted tags of their words. A word without a prediction has the tag `O`."""
+    predictions = predict.predict_tags(trained.network, batches, trained.recipe.training.device)
+    tagged: list[tuple[TaggedSentence, list[str]]] = []
+    for index, example in enumerate(_read_examples(trained, count)):
+        tag_ids = predictions.get(index, {})
         words = range(len(example.words))
-        told.append((example, [trained.labels[known[word]] if word in known else OUTSIDE for word in words]))
-    return told
+        tagged.append((example, [trained.labels[tag_ids[word]] if word in tag_ids else OUTSIDE for word in words]))
+    return tagged
 
 
-def _of_tags(trained: Trained) -> Measures:
-    """The F1 of entities; tags that mark none (parts of speech) have an accuracy, which is measured with the loss."""
-    if recognise([trained.labels]) is Scheme.PLAIN:
+def _entity_metrics(trained: TrainedModel) -> Metrics:
+    """Compute entity metrics. Empty for tags that mark no entities, such as parts of speech, which have an accuracy."""
+    if detect_scheme([trained.labels]) is Scheme.PLAIN:
         return {}
-    tagged = _tags(trained, _valid(trained), None)
-    return task_metrics.of_entities((one.tags for one, _ in tagged), (tags for _, tags in tagged))
+    tagged = _predict_tags(trained, _validation_batches(trained), None)
+    return task_metrics.entity_metrics((sentence.tags for sentence, _ in tagged), (tags for _, tags in tagged))
 
 
-def _named(words: Sequence[str], tags: Sequence[str]) -> str:
-    """The words that have a tag, with it."""
+def _format_tags(words: Sequence[str], tags: Sequence[str]) -> str:
+    """Format the words with a tag other than `O` as word/tag."""
     return "  ".join(f"{word}/{tag}" for word, tag in zip(words, tags, strict=True) if tag != OUTSIDE)
 
 
-def _answers(trained: Trained, batches: Batches | list[Batch], count: int | None) -> list[tuple[Question, str]]:
-    """Questions, and what the network answers."""
-    questions: list[Question] = _read(trained, count)
-    classify = trained.tokenizer.special.classify
-    said = predict.answers(trained.network, batches, questions, classify, trained.recipe.training.device)
-    return [(question, said[number]) for number, question in enumerate(questions)]
+def _predict_answers(
+    trained: TrainedModel, batches: Batches | list[Batch], count: int | None
+) -> list[tuple[Question, str]]:
+    """Return questions and the predicted answers."""
+    questions: list[Question] = _read_examples(trained, count)
+    cls_token_id = trained.tokenizer.special_ids.cls
+    answers = predict.predict_answers(trained.network, batches, questions, cls_token_id, trained.recipe.training.device)
+    return [(question, answers[index]) for index, question in enumerate(questions)]
 
 
 # -- texts
 
 
-def _continued(trained: Trained) -> tuple[list[tuple[str, str]], list[str]]:
-    """How the first texts begin and go on, and how the network goes on."""
+def _continue_texts(trained: TrainedModel) -> tuple[list[tuple[str, str]], list[str]]:
+    """Return prompt and continuation of the first texts, and the continuations that the network generates."""
     tokenizer = trained.tokenizer
-    texts: list[Plain] = _read(trained, SHOWN)
-    shown = []
-    for ids in tokenizer.ids_of([text.text[: 64 * GIVEN] for text in texts], special_tokens=False):
-        given = min(GIVEN, len(ids) // 2)
-        shown.append((tokenizer.decode(ids[:given]), tokenizer.decode(ids[given : given + GIVEN])))
+    documents: list[Document] = _read_examples(trained, NUM_SAMPLES)
+    texts = [document.text[: 64 * PROMPT_TOKENS] for document in documents]
+    samples = []
+    for ids in tokenizer.encode_batch_ids(texts, add_special_tokens=False):
+        length = min(PROMPT_TOKENS, len(ids) // 2)
+        samples.append((tokenizer.decode(ids[:length]), tokenizer.decode(ids[length : length + PROMPT_TOKENS])))
     generator = Generator(
-        trained.network, tokenizer, generation_config.read(None, tokenizer), generate.Wish(limit=GIVEN)
+        trained.network,
+        tokenizer,
+        generation_config.read_generation_config(None, tokenizer),
+        generate.GenerateOptions(max_new_tokens=PROMPT_TOKENS),
     )
-    return shown, [written.text for written in generator.generate(given for given, _ in shown)]
+    return samples, [result.text for result in generator.generate(prompt for prompt, _ in samples)]
 
 
-def _filled(trained: Trained) -> tuple[list[tuple[str, str]], list[str]]:
-    """The first rows with some of their words hidden, these words, and what the network guesses."""
-    design, tokenizer = trained.recipe.objective, trained.tokenizer
-    assert isinstance(design, objective_section.Masked)
-    valid = _valid(trained)
-    rows = moved(valid.of(np.arange(min(SHOWN, len(valid.corpus)))), torch.device(trained.recipe.training.device))
-    objective = masked(design, tokenizer)
-    around = {*objective.special} - {objective.mask}
-    torch.manual_seed(0)  # the same words each time
-    asked = objective.ask(rows)
-    guessed = asked.call(trained.network, asked.batch).logits.argmax(dim=-1)
-    shown, said, begin = [], [], 0
-    for length in rows["tokens"].rows.lengths:
-        seen = slice(begin, begin + min(length, SEEN))
-        hidden = asked.labels[seen] != IGNORED
-        given = [token for token in asked.batch["tokens"].tokens[seen].tolist() if token not in around]
-        shown.append((tokenizer.decode(given, keep_special=True), _listed(tokenizer, asked.labels[seen][hidden])))
-        said.append(_listed(tokenizer, guessed[seen][hidden]))
-        begin += length
-    return shown, said
+def _fill_masks(trained: TrainedModel) -> tuple[list[tuple[str, str]], list[str]]:
+    """Return the first rows with masked tokens, the original tokens, and the network's predictions for them."""
+    config, tokenizer = trained.recipe.objective, trained.tokenizer
+    assert isinstance(config, objective_section.MaskedLMConfig)
+    valid = _validation_batches(trained)
+    rows = to_device(
+        valid.select(np.arange(min(NUM_SAMPLES, len(valid.corpus)))), torch.device(trained.recipe.training.device)
+    )
+    objective = build_masked_lm(config, tokenizer)
+    omitted = {*objective.special_tokens} - {objective.mask_token}
+    torch.manual_seed(0)  # mask the same tokens at each evaluation
+    labeled = objective.label_batch(rows)
+    predictions = labeled.forward(trained.network, labeled.batch).logits.argmax(dim=-1)
+    samples, outputs, start = [], [], 0
+    for length in rows["tokens"].layout.lengths:
+        span = slice(start, start + min(length, SHOWN_TOKENS))
+        masked = labeled.labels[span] != IGNORE_INDEX
+        ids = [token for token in labeled.batch["tokens"].values[span].tolist() if token not in omitted]
+        text = tokenizer.decode(ids, skip_special_tokens=False)
+        samples.append((text, _join_tokens(tokenizer, labeled.labels[span][masked])))
+        outputs.append(_join_tokens(tokenizer, predictions[span][masked]))
+        start += length
+    return samples, outputs
 
 
-def _listed(tokenizer: Tokenizer, tokens: Tensor) -> str:
+def _join_tokens(tokenizer: Tokenizer, tokens: Tensor) -> str:
     return "  ".join(tokenizer.decode([token]) for token in tokens.tolist())
 
 
 # -- translations
 
 
-def _of_translations(trained: Trained) -> Measures:
+def _translation_metrics(trained: TrainedModel) -> Metrics:
     import sacrebleu
 
-    pairs = _pairs(trained, MEASURED)
-    said = _translated(trained, pairs)
-    targets = [[pair.target for pair in pairs]]
+    pairs = _read_pairs(trained, NUM_EVALUATED)
+    translations = _translate(trained, pairs)
+    references = [[pair.target for pair in pairs]]
     return {
-        "bleu": sacrebleu.corpus_bleu(said, targets).score,
-        "chrf": sacrebleu.corpus_chrf(said, targets).score,
+        "bleu": sacrebleu.corpus_bleu(translations, references).score,
+        "chrf": sacrebleu.corpus_chrf(translations, references).score,
     }
 
 
-def _pairs(trained: Trained, count: int) -> list[Pair]:
-    return _read(trained, count)
+def _read_pairs(trained: TrainedModel, count: int) -> list[Pair]:
+    return _read_examples(trained, count)
 
 
-def _translated(trained: Trained, pairs: Sequence[Pair]) -> list[str]:
-    """Greedy translations: quick, and good enough to see which state is better.
+def _translate(trained: TrainedModel, pairs: Sequence[Pair]) -> list[str]:
+    """Translate greedily: fast, and accurate enough to compare checkpoints.
 
-    A network that has not yet learnt to end would write on and on, so nothing is written that is much longer than the
-    longest translation that is expected.
+    A network that has not learned to predict EOS would generate up to the maximum length, so the length is limited to a
+    little more than that of the longest reference.
     """
-    usual = generation_config.read(None, trained.tokenizer)
-    longest = max(map(len, trained.tokenizer.target.ids_of([pair.target for pair in pairs])), default=0)
-    wish = Wish(beam=1, limit=longest + SPARE)
-    translator = Translator(trained.network, trained.tokenizer, replace(usual, start=trained.start), wish)
-    return [written.text for written in translator.translate(pair.source for pair in pairs)]
+    config = generation_config.read_generation_config(None, trained.tokenizer)
+    longest = max(map(len, trained.tokenizer.target.encode_batch_ids([pair.target for pair in pairs])), default=0)
+    options = TranslateOptions(beam=1, max_new_tokens=longest + EXTRA_TOKENS)
+    translator = Translator(
+        trained.network, trained.tokenizer, replace(config, decoder_start_token_id=trained.decoder_start), options
+    )
+    return [translation.text for translation in translator.translate(pair.source for pair in pairs)]

@@ -1,4 +1,4 @@
-"""Training with the task's own measures, after a look at the data."""
+"""Training with task metrics, after a quick check of the data."""
 
 from __future__ import annotations
 
@@ -8,61 +8,64 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from regard.doctor.examination import quick
+from regard.doctor.examination import examine_quick
 from regard.doctor.finding import Finding, Severity
 from regard.doctor.tolerant_reader import Split
-from regard.evaluation.evaluate import MEASURES, measure, sample
-from regard.training.recipe.data_pipeline import source_of
-from regard.training.recipe.preflight import check
-from regard.training.recipe.schema import Recipe, RecipeError, read
+from regard.evaluation.evaluate import METRICS, evaluate, sample_outputs
+from regard.training.recipe.data_pipeline import make_source
+from regard.training.recipe.preflight import check_recipe
+from regard.training.recipe.schema import Recipe, RecipeError, load_recipe
 from regard.training.run import run
 
 
 def train(
     recipe: str | Path | Recipe,
-    changes: Mapping[str, Any] | Sequence[str] = (),
+    overrides: Mapping[str, Any] | Sequence[str] = (),
     *,
-    folder: str | Path | None = None,
+    output: str | Path | None = None,
     resume: bool = False,
 ) -> Path:
-    """Train what a recipe describes, and return the folder of the best network.
+    """Train the network of a recipe, and return the folder of the best checkpoint.
 
         best = regard.train("recipe.toml", {"training.steps": 2000})
         model = regard.load(best)
 
-    The run's folder is `folder`, or the recipe's, or `runs/` and the recipe's name. With `resume`, a run that was
-    stopped goes on from its last state, and gives bit for bit what it would have given without the stop.
+    The run directory is `output`, or the recipe's `output`, or `runs/` followed by the recipe's name. With `resume`, a
+    stopped run continues from its last training state; the result is bit-identical to that of an uninterrupted run.
     """
-    chosen = recipe if isinstance(recipe, Recipe) else read(recipe, changes)
-    check_best(chosen)
-    check(chosen)
+    parsed = recipe if isinstance(recipe, Recipe) else load_recipe(recipe, overrides)
+    check_best_metric(parsed)
+    check_recipe(parsed)
     if not resume:
-        examine(chosen)
-    place = folder or chosen.folder or run.default_folder(recipe)
-    return run.train(chosen, folder=place, resume=resume, measure=measure, sample=sample)
+        check_data(parsed)
+    run_dir = output or parsed.output or run.default_run_dir(recipe)
+    return run.train(parsed, output=run_dir, resume=resume, compute_metrics=evaluate, sample_outputs=sample_outputs)
 
 
-def check_best(recipe: Recipe) -> None:
-    """A measure that nobody takes is told now, not at the first evaluation."""
-    known, best = MEASURES[recipe.task], recipe.training.best
-    if best not in known:
-        near = difflib.get_close_matches(best, known, 1)
-        hint = f" (did you mean {near[0]!r}?)" if near else ""
-        raise RecipeError(f"training.best: task {recipe.task!r} is measured by {', '.join(known)}, not {best!r}{hint}")
+def check_best_metric(recipe: Recipe) -> None:
+    """Raise an error for an unknown metric now, not at the first evaluation."""
+    metrics, best_metric = METRICS[recipe.task], recipe.training.best_metric
+    if best_metric not in metrics:
+        similar = difflib.get_close_matches(best_metric, metrics, 1)
+        hint = f" (did you mean {similar[0]!r}?)" if similar else ""
+        message = f"unknown metric {best_metric!r} for task {recipe.task!r}{hint}; available: {', '.join(metrics)}"
+        raise RecipeError(f"training.best_metric: {message}")
 
 
-def examine(recipe: Recipe) -> None:
-    """The cheap part of what the doctor does: what has to be mended first is an error, what is doubtful is said."""
-    sets = {Split.TRAIN: recipe.data.train, Split.VALID: recipe.data.valid}
-    files = {split: [Path(file) for file in given] for split, given in sets.items() if given}
-    report = quick(recipe.task, files, form=source_of(recipe, recipe.data.train).form)
-    told = [_told(finding) for finding in report.findings if finding.severity is not Severity.NOTE]
-    if not report.go_ahead:
-        raise ValueError("this data has to be mended first (`regard doctor` tells more):\n" + "\n".join(told))
-    for line in told:
+def check_data(recipe: Recipe) -> None:
+    """Run the doctor's quick checks: raise an error for findings that block training, print warnings to stderr."""
+    splits = {Split.TRAIN: recipe.data.train, Split.VALID: recipe.data.valid}
+    files = {split: [Path(path) for path in paths] for split, paths in splits.items() if paths}
+    report = examine_quick(recipe.task, files, file_format=make_source(recipe, recipe.data.train).file_format)
+    lines = [_format_finding(finding) for finding in report.findings if finding.severity is not Severity.NOTE]
+    if not report.ok:
+        raise ValueError(
+            "the data has errors that must be fixed first (details: `regard doctor`):\n" + "\n".join(lines)
+        )
+    for line in lines:
         sys.stderr.write(line + "\n")
 
 
-def _told(finding: Finding) -> str:
+def _format_finding(finding: Finding) -> str:
     lines = ", ".join(map(str, finding.lines))
-    return f"  {finding.file}{f', line {lines}' if lines else ''}: {finding.said}; {finding.remedy}"
+    return f"  {finding.file}{f', line {lines}' if lines else ''}: {finding.message}; {finding.remedy}"

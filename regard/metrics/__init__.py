@@ -1,1 +1,1 @@
-"""Scores as pure functions."""
+"""Metrics as pure functions of references and predictions."""

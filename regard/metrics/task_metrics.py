@@ -1,8 +1,8 @@
-"""How well labels, tags and answers agree with the truth, as the standard scripts define it. All are shares, 0 to 1.
+"""Metrics of classification, tagging and question answering, as the standard scripts define them. Range: 0 to 1.
 
-labels      accuracy, and F1 of each label, averaged (macro)
-tags        entities found whole, with their type: precision, recall and F1 over all of them (CoNLL's script, seqeval)
-answers     exact match and F1 of the words in common (SQuAD's script, 2.0: it knows questions without answer)
+labels      accuracy, and macro-averaged F1
+tags        precision, recall and F1 of entities with exact boundaries and type, micro-averaged (CoNLL script, seqeval)
+answers     exact match and token F1 (SQuAD 2.0 script, which includes questions without an answer)
 """
 
 from __future__ import annotations
@@ -12,78 +12,85 @@ import string
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
-from regard.data.tag_schemes import MARKED
+from regard.data.tag_schemes import TAG_PATTERN
 
 ARTICLES = re.compile(r"\b(a|an|the)\b")
 PUNCTUATION = str.maketrans("", "", string.punctuation)
 
 Entity = tuple[str, int, int]
-"""Its type, its first and its last word."""
+"""Type, index of the first word, index of the last word."""
 
 
-def f1(right: int, said: int, true: int) -> float:
-    """The harmonic mean of precision (right / said) and recall (right / true); 0 where nothing is right."""
-    return 2 * right / (said + true) if right else 0.0
+def f1(correct: int, predicted: int, actual: int) -> float:
+    """Harmonic mean of precision (correct / predicted) and recall (correct / actual); 0 if nothing is correct."""
+    return 2 * correct / (predicted + actual) if correct else 0.0
 
 
-def of_labels(truth: Sequence[str], said: Sequence[str]) -> dict[str, float]:
-    """Accuracy, and the mean of the F1 of all labels that are true or said somewhere."""
-    right = Counter(one for one, other in zip(truth, said, strict=True) if one == other)
-    true, guessed = Counter(truth), Counter(said)
-    each = [f1(right[label], guessed[label], true[label]) for label in {*true, *guessed}]
-    return {"accuracy": right.total() / max(1, len(truth)), "macro_f1": sum(each) / max(1, len(each))}
-
-
-def of_entities(truth: Iterable[Sequence[str]], said: Iterable[Sequence[str]]) -> dict[str, float]:
-    """Precision, recall and F1 of entities over all sentences: one is right where type, first and last word are."""
-    right = guessed = true = 0
-    for one, other in zip(truth, said, strict=True):
-        there, found = {*entities(one)}, {*entities(other)}
-        right, guessed, true = right + len(there & found), guessed + len(found), true + len(there)
+def classification_metrics(references: Sequence[str], predictions: Sequence[str]) -> dict[str, float]:
+    """Compute accuracy and macro F1: the mean F1 of all labels that occur in references or predictions."""
+    correct = Counter(
+        reference for reference, prediction in zip(references, predictions, strict=True) if reference == prediction
+    )
+    actual, predicted = Counter(references), Counter(predictions)
+    f1_scores = [f1(correct[label], predicted[label], actual[label]) for label in {*actual, *predicted}]
     return {
-        "precision": right / max(1, guessed),
-        "recall": right / max(1, true),
-        "f1": f1(right, guessed, true),
+        "accuracy": correct.total() / max(1, len(references)),
+        "macro_f1": sum(f1_scores) / max(1, len(f1_scores)),
+    }
+
+
+def entity_metrics(references: Iterable[Sequence[str]], predictions: Iterable[Sequence[str]]) -> dict[str, float]:
+    """Compute precision, recall and F1 of entities over all sentences. Type, first and last word must match."""
+    correct = predicted = actual = 0
+    for reference_tags, predicted_tags in zip(references, predictions, strict=True):
+        reference, prediction = {*entities(reference_tags)}, {*entities(predicted_tags)}
+        correct += len(reference & prediction)
+        predicted += len(prediction)
+        actual += len(reference)
+    return {
+        "precision": correct / max(1, predicted),
+        "recall": correct / max(1, actual),
+        "f1": f1(correct, predicted, actual),
     }
 
 
 def entities(tags: Sequence[str]) -> list[Entity]:
-    """The entities of a sentence whose tags are in BIO, IOB1, BIOES or BILOU, as CoNLL's script sees them.
+    """Return the entities of a sentence with BIO, IOB1, BIOES or BILOU tags, as the CoNLL script defines them.
 
-    An entity goes on from one word to the next where the first has B or I, the second I, E or L, and both one type.
-    Whatever else has a type begins an entity: networks are not held to any scheme.
+    A word continues the entity of the previous word if the previous prefix is B or I, its own prefix is I, E or L, and
+    both types are equal. Any other word with a type starts an entity, because predicted tags may violate the scheme.
     """
-    found: list[Entity] = []
-    letter_before, kind_before = "O", ""
-    for place, tag in enumerate(tags):
-        match = MARKED.fullmatch(tag)
-        letter, kind = match.groups() if match else ("O", "")
-        if letter != "O":
-            goes_on = letter_before in ("B", "I") and letter in ("I", "E", "L") and kind == kind_before
-            begin = found.pop()[1] if goes_on else place
-            found.append((kind, begin, place))
-        letter_before, kind_before = letter, kind
-    return found
+    result: list[Entity] = []
+    previous_prefix, previous_type = "O", ""
+    for index, tag in enumerate(tags):
+        match = TAG_PATTERN.fullmatch(tag)
+        prefix, entity_type = match.groups() if match else ("O", "")
+        if prefix != "O":
+            continues = previous_prefix in ("B", "I") and prefix in ("I", "E", "L") and entity_type == previous_type
+            start = result.pop()[1] if continues else index
+            result.append((entity_type, start, index))
+        previous_prefix, previous_type = prefix, entity_type
+    return result
 
 
-def of_answers(truth: Sequence[Sequence[str]], said: Sequence[str]) -> dict[str, float]:
-    """Exact match and F1 of answers, each against that of its true answers which fits best; none: the empty text."""
-    exact = total = 0.0
-    for answers, text in zip(truth, said, strict=True):
-        wanted = [answer for answer in answers if plain(answer)] or [""]
-        exact += max(plain(answer) == plain(text) for answer in wanted)
-        total += max(in_common(answer, text) for answer in wanted)
-    return {"exact": exact / max(1, len(said)), "f1": total / max(1, len(said))}
+def squad_metrics(references: Sequence[Sequence[str]], predictions: Sequence[str]) -> dict[str, float]:
+    """Compute exact match and token F1, each the maximum over the reference answers. No answer is the empty string."""
+    exact = total_f1 = 0.0
+    for answers, prediction in zip(references, predictions, strict=True):
+        nonempty = [answer for answer in answers if normalize_answer(answer)] or [""]
+        exact += max(normalize_answer(answer) == normalize_answer(prediction) for answer in nonempty)
+        total_f1 += max(token_f1(answer, prediction) for answer in nonempty)
+    return {"exact_match": exact / max(1, len(predictions)), "f1": total_f1 / max(1, len(predictions))}
 
 
-def in_common(answer: str, text: str) -> float:
-    """The F1 of the words that two answers have in common. An empty one agrees with an empty one only."""
-    true, said = plain(answer).split(), plain(text).split()
-    if not true or not said:
-        return float(true == said)
-    return f1((Counter(true) & Counter(said)).total(), len(said), len(true))
+def token_f1(reference: str, prediction: str) -> float:
+    """F1 of the words of two answers. An empty answer matches only an empty answer."""
+    actual, predicted = normalize_answer(reference).split(), normalize_answer(prediction).split()
+    if not actual or not predicted:
+        return float(actual == predicted)
+    return f1((Counter(actual) & Counter(predicted)).total(), len(predicted), len(actual))
 
 
-def plain(answer: str) -> str:
-    """An answer as it is compared: in lower case, without punctuation, articles (a, an, the) and needless blanks."""
+def normalize_answer(answer: str) -> str:
+    """Normalize an answer for comparison: lower case, no punctuation, no articles (a, an, the), single spaces."""
     return " ".join(ARTICLES.sub(" ", answer.lower().translate(PUNCTUATION)).split())

@@ -1,1 +1,1 @@
-"""From examples to numbers: one encoder for each kind of example."""
+"""Encoders: convert examples to token ids and labels, one encoder for each example type."""

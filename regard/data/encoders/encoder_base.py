@@ -1,4 +1,4 @@
-"""What all encoders have in common."""
+"""The encoder protocol, and helpers shared by all encoders."""
 
 from __future__ import annotations
 
@@ -10,94 +10,101 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 
 from regard.data.example import Example
-from regard.data.length_policy import Cuts, Long, spans
-from regard.data.ragged import Ragged
+from regard.data.length_policy import LengthPolicy, TruncationStats, window_spans
+from regard.data.ragged import RaggedArray
 from regard.tokenization.text_files import DataError
 from regard.tokenization.tokenizer import Tokenizer
 
-Columns = Mapping[str, np.dtype[Any]]
-INTEGER = np.dtype(np.int32)
-ORIGIN = "example"
-"""The column that says which example of the corpus a row is of. The writer fills it, as it alone knows the number."""
-IGNORED = -100
-"""The label of a token that is not to be learnt, as torch's loss functions have it."""
+ColumnTypes = Mapping[str, np.dtype[Any]]
+INT32 = np.dtype(np.int32)
+EXAMPLE_COLUMN = "example"
+"""Column with the index of the example a row was encoded from. Filled by the corpus writer, which counts examples."""
+IGNORE_INDEX = -100
+"""Label of a token that the loss ignores, the default of torch's loss functions."""
 
 
 @dataclass(frozen=True)
-class Chunk:
-    """A few thousand examples as numbers: rows by column, all columns with the same number of rows."""
+class EncodedExamples:
+    """A group of encoded examples: rows by column, all columns with the same number of rows."""
 
-    columns: Mapping[str, Ragged]
-    cuts: Cuts
-    origin: Sequence[int] = ()
-    """Which of these examples each row is of, where an encoder has the column `example`."""
+    columns: Mapping[str, RaggedArray]
+    truncation: TruncationStats
+    example_indices: Sequence[int] = ()
+    """Index within the group of the example of each row. Only for encoders with the column `example`."""
 
 
 @runtime_checkable
 class Encoder(Protocol):
-    """Turns examples of one kind into rows of numbers. The same examples always give the same rows."""
+    """Convert examples of one type to rows of numbers. Deterministic: equal examples give equal rows."""
 
     @property
-    def kind(self) -> type[Example]:
-        """The kind of example that it takes."""
+    def example_type(self) -> type[Example]:
+        """The example type that the encoder accepts."""
 
     @property
-    def columns(self) -> Columns:
-        """The columns that it makes, and the type of their numbers."""
+    def columns(self) -> ColumnTypes:
+        """The columns of the rows, with their dtypes."""
 
     def fingerprint(self) -> Mapping[str, object]:
-        """Everything that the numbers depend on besides the examples, in a form that JSON can hold."""
+        """Return everything the rows depend on besides the examples, as JSON-serializable values.
 
-    def encode(self, examples: Sequence[Any]) -> Chunk:
-        """Examples as rows. May be called from several threads."""
+        Part of the cache key: keys and values must not change.
+        """
+
+    def encode(self, examples: Sequence[Any]) -> EncodedExamples:
+        """Encode examples. May be called from several threads."""
 
 
-def ids_type(tokenizer: Tokenizer) -> np.dtype[Any]:
-    """The smallest type of number for this vocabulary's ids."""
+def token_dtype(tokenizer: Tokenizer) -> np.dtype[Any]:
+    """Return the smallest dtype for the ids of this vocabulary."""
     return np.dtype(np.uint16 if len(tokenizer) <= 2**16 else np.int32)
 
 
-def describe(rule: Long | None) -> object:
-    """A rule in a form that JSON can hold."""
-    return None if rule is None else [type(rule).__name__, *vars(rule).values()]
+STORED_NAMES = {"Truncation": "Cut", "SlidingWindow": "Windowed", "StrictLength": "Refuse"}
+"""Names of length policies in cache keys and training states: those of version 0.1. They must not change."""
+
+
+def policy_to_json(policy: LengthPolicy | None) -> object:
+    """Convert a length policy to JSON-serializable values, for the cache key."""
+    return None if policy is None else [STORED_NAMES[type(policy).__name__], *vars(policy).values()]
 
 
 @dataclass(frozen=True)
-class Frame:
-    """The special tokens that a tokenizer puts before and after a text."""
+class SpecialTokenTemplate:
+    """The special tokens that a tokenizer adds before and after a text."""
 
-    before: list[int]
-    after: list[int]
+    prefix: list[int]
+    suffix: list[int]
 
     def __len__(self) -> int:
-        return len(self.before) + len(self.after)
+        return len(self.prefix) + len(self.suffix)
 
     @classmethod
-    def of(cls, tokenizer: Tokenizer) -> Frame:
-        """Found out by asking, with the first text of which the tokenizer makes a token."""
-        letters = (tokenizer.decode([number]) for number in range(len(tokenizer)))
-        for text in chain("a1.", letters):
-            framed = tokenizer.encode(text)
-            places = [place for place, special in enumerate(framed.special) if not special]
-            if places:
-                return cls(framed.ids[: places[0]], framed.ids[places[-1] + 1 :])
-        raise ValueError("this tokenizer makes no token of any text")
+    def from_tokenizer(cls, tokenizer: Tokenizer) -> SpecialTokenTemplate:
+        """Determine the template by encoding a short text: the first for which the tokenizer produces a token."""
+        token_texts = (tokenizer.decode([token_id]) for token_id in range(len(tokenizer)))
+        for text in chain("a1.", token_texts):
+            encoding = tokenizer.encode(text)
+            positions = [position for position, special in enumerate(encoding.special_tokens_mask) if not special]
+            if positions:
+                return cls(encoding.ids[: positions[0]], encoding.ids[positions[-1] + 1 :])
+        raise ValueError("the tokenizer produces no tokens for any text")
 
-    def with_end(self, end: int | None) -> Frame:
-        """The same with the end token, where there is one and it is missing: the end must be there to be learnt."""
-        return self if end is None or end in self.after else Frame(self.before, [*self.after, end])
-
-
-def in_windows(
-    examples: Sequence[Example], rows: Sequence[Sequence[int]], rule: Long | None, around: int
-) -> Iterator[tuple[int, int, int, Cuts]]:
-    """Number, begin and end of each row to be made, and what was cut for it."""
-    for number, (example, row) in enumerate(zip(examples, rows, strict=True)):
-        parts, cuts = spans(rule, len(row), around, example.file, example.line)
-        for place, (begin, end) in enumerate(parts):
-            yield number, begin, end, cuts if place == 0 else Cuts()
+    def with_eos(self, eos: int | None) -> SpecialTokenTemplate:
+        """Return a template whose suffix contains EOS, if the vocabulary has one, so that EOS is part of the target."""
+        return self if eos is None or eos in self.suffix else SpecialTokenTemplate(self.prefix, [*self.suffix, eos])
 
 
-def nothing_left(example: Example, what: str) -> DataError:
-    """Said of a text that has no token, of which a network cannot make anything."""
-    return DataError(example.file, example.line, f"the {what} has no token: remove the line, or write something there")
+def iter_windows(
+    examples: Sequence[Example], token_ids: Sequence[Sequence[int]], policy: LengthPolicy | None, overhead: int
+) -> Iterator[tuple[int, int, int, TruncationStats]]:
+    """Yield the example index, start and end of each row, and the truncation statistics it adds."""
+    for index, (example, ids) in enumerate(zip(examples, token_ids, strict=True)):
+        spans, stats = window_spans(policy, len(ids), overhead, example.file, example.line)
+        for window, (start, end) in enumerate(spans):
+            yield index, start, end, stats if window == 0 else TruncationStats()
+
+
+def no_tokens_error(example: Example, part: str) -> DataError:
+    """Return the error for a text without tokens, which a network cannot process."""
+    return DataError(example.file, example.line, f"the {part} has no tokens: remove the line or add text")

@@ -1,4 +1,4 @@
-"""Texts, or pairs of texts, with a label."""
+"""Encoder for texts, or pairs of texts, with a label."""
 
 from __future__ import annotations
 
@@ -7,81 +7,83 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from regard.data.encoders.encoder_base import Chunk, Columns, describe, ids_type, nothing_left
-from regard.data.encoders.row_slicing import shortened, taken
-from regard.data.example import Labelled
-from regard.data.label_ids import number_of
-from regard.data.length_policy import Cuts, Long, Windowed
-from regard.data.ragged import Ragged
+from regard.data.encoders.encoder_base import ColumnTypes, EncodedExamples, no_tokens_error, policy_to_json, token_dtype
+from regard.data.encoders.row_slicing import take, truncate_longest_first
+from regard.data.example import LabeledText
+from regard.data.label_ids import label_id
+from regard.data.length_policy import LengthPolicy, SlidingWindow, TruncationStats
+from regard.data.ragged import RaggedArray
 from regard.tokenization.text_files import DataError
-from regard.tokenization.tokenizer import Encoded, Tokenizer
+from regard.tokenization.tokenizer import Encoding, Tokenizer
 
 
 @dataclass(frozen=True, kw_only=True)
-class Labels:
-    """Columns `tokens`, `segments` and `label`: the number of the label, or the label itself where it is a number."""
+class LabeledTextEncoder:
+    """Encode to columns `tokens`, `segments` and `label`: the id of the class, or the score."""
 
     tokenizer: Tokenizer
     labels: tuple[str, ...] | None
-    """The names; a label's number is its place here. None: labels are numbers themselves (how alike two texts are)."""
-    long: Long | None = None
-    """What to do with a long text; of two, the longer one is cut. There are no windows: a label is of all of it."""
+    """Class names in the order of their ids. None: labels are scores (such as the similarity of two texts)."""
+    length_policy: LengthPolicy | None = None
+    """Policy for long texts. Of a pair, the longer text is truncated. No windows: the label describes the full text."""
 
     def __post_init__(self) -> None:
-        if isinstance(self.long, Windowed):
-            raise ValueError("a label belongs to a whole text, not to a window of it: use Cut or Refuse")
+        if isinstance(self.length_policy, SlidingWindow):
+            raise ValueError(
+                "labeled texts cannot be split into windows (one label per text): use Truncation or StrictLength"
+            )
 
     @property
-    def kind(self) -> type[Labelled]:
-        """Labelled texts."""
-        return Labelled
+    def example_type(self) -> type[LabeledText]:
+        """`LabeledText`."""
+        return LabeledText
 
     @property
-    def columns(self) -> Columns:
+    def columns(self) -> ColumnTypes:
         """`tokens`, `segments`, `label`."""
         label = np.dtype(np.float32 if self.labels is None else np.int32)
-        return {"tokens": ids_type(self.tokenizer), "segments": np.dtype(np.uint8), "label": label}
+        return {"tokens": token_dtype(self.tokenizer), "segments": np.dtype(np.uint8), "label": label}
 
     def fingerprint(self) -> Mapping[str, object]:
-        """What the rows depend on."""
-        settings = {"labels": self.labels, "long": describe(self.long)}
-        return {"encoder": "labels", "tokenizer": self.tokenizer.fingerprint(), **settings}
+        """Return everything the rows depend on. Part of the cache key."""
+        options = {"labels": self.labels, "long": policy_to_json(self.length_policy)}
+        return {"encoder": "labels", "tokenizer": self.tokenizer.fingerprint(), **options}
 
-    def encode(self, examples: Sequence[Labelled]) -> Chunk:
-        """One row for each text or pair."""
-        tokens, segments, total = [], [], Cuts()
-        for example, row in zip(examples, self._rows(examples), strict=True):
-            if not row.ids:
-                raise nothing_left(example, "text")
-            places, cuts = shortened(row, self.long, example)
-            tokens.append(taken(row.ids, places))
-            segments.append(taken(row.segments, places))
-            total += cuts
-        types = self.columns
+    def encode(self, examples: Sequence[LabeledText]) -> EncodedExamples:
+        """Encode each text or pair to one row."""
+        tokens, segments, total = [], [], TruncationStats()
+        for example, encoding in zip(examples, self._encodings(examples), strict=True):
+            if not encoding.ids:
+                raise no_tokens_error(example, "text")
+            positions, stats = truncate_longest_first(encoding, self.length_policy, example)
+            tokens.append(take(encoding.ids, positions))
+            segments.append(take(encoding.segments, positions))
+            total += stats
+        dtypes = self.columns
         columns = {
-            "tokens": Ragged.of(tokens, types["tokens"]),
-            "segments": Ragged.of(segments, types["segments"]),
-            "label": Ragged.single(self._labels(examples), types["label"]),
+            "tokens": RaggedArray.from_rows(tokens, dtypes["tokens"]),
+            "segments": RaggedArray.from_rows(segments, dtypes["segments"]),
+            "label": RaggedArray.from_scalars(self._labels(examples), dtypes["label"]),
         }
-        return Chunk(columns, total)
+        return EncodedExamples(columns, total)
 
-    def _rows(self, examples: Sequence[Labelled]) -> list[Encoded]:
-        pairs = [one.pair for one in examples if one.pair is not None]
+    def _encodings(self, examples: Sequence[LabeledText]) -> list[Encoding]:
+        pairs = [example.pair for example in examples if example.pair is not None]
         if pairs and len(pairs) != len(examples):
-            single = next(one for one in examples if one.pair is None)
-            raise DataError(single.file, single.line, "there is one text here, where others come in pairs")
-        return self.tokenizer.encode_many([one.text for one in examples], pairs or None)
+            single = next(example for example in examples if example.pair is None)
+            raise DataError(single.file, single.line, "this example has one text, but others have a pair of texts")
+        return self.tokenizer.encode_batch([example.text for example in examples], pairs or None)
 
-    def _labels(self, examples: Sequence[Labelled]) -> list[float]:
-        numbers = {name: number for number, name in enumerate(self.labels or ())}
-        found: list[float] = []
+    def _labels(self, examples: Sequence[LabeledText]) -> list[float]:
+        label_to_id = {name: index for index, name in enumerate(self.labels or ())}
+        values: list[float] = []
         for example in examples:
             match example.label:
                 case str(name) if self.labels is not None:
-                    found.append(float(number_of(name, numbers, example)))
-                case float(value) if self.labels is None:
-                    found.append(value)
-                case other:
-                    expected = "a number" if self.labels is None else "a name"
-                    raise DataError(example.file, example.line, f"the label should be {expected}, found {other!r}")
-        return found
+                    values.append(float(label_id(name, label_to_id, example)))
+                case float(score) if self.labels is None:
+                    values.append(score)
+                case label:
+                    expected = "a number" if self.labels is None else "a class name"
+                    raise DataError(example.file, example.line, f"the label should be {expected}, found {label!r}")
+        return values

@@ -1,46 +1,51 @@
-"""Encoded rows taken apart and put together again, whatever special tokens a tokenizer puts between texts."""
+"""Windows and truncation of encoded texts and pairs, independent of the special tokens of the tokenizer."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from regard.data.example import Example
-from regard.data.length_policy import Cut, Cuts, Long, spans
-from regard.tokenization.tokenizer import Encoded
+from regard.data.length_policy import LengthPolicy, Truncation, TruncationStats, window_spans
+from regard.tokenization.tokenizer import Encoding
 
 
-def places_of(row: Encoded, side: int) -> list[int]:
-    """Where the tokens of the first text (0) or the second (1) stand in a row."""
-    return [place for place, one in enumerate(row.sides) if one == side]
+def token_positions(encoding: Encoding, sequence_id: int) -> list[int]:
+    """Return the positions of the tokens of the first text (0) or the second (1)."""
+    return [position for position, text_id in enumerate(encoding.sequence_ids) if text_id == sequence_id]
 
 
-def windows(row: Encoded, side: int, rule: Long | None, example: Example) -> tuple[list[list[int]], Cuts]:
-    """The places that each row to be made takes from this one: a window of one text, and everything around it."""
-    text = places_of(row, side)
-    parts, cuts = spans(rule, len(text), len(row) - len(text), example.file, example.line)
-    if len(parts) == 1 and not cuts.examples:
-        return [list(range(len(row)))], cuts
-    return [_without(row, {*text[:begin], *text[end:]}) for begin, end in parts], cuts
+def window_positions(
+    encoding: Encoding, sequence_id: int, policy: LengthPolicy | None, example: Example
+) -> tuple[list[list[int]], TruncationStats]:
+    """Return the token positions of each row: a window of one text, and all other tokens of the encoding."""
+    text = token_positions(encoding, sequence_id)
+    spans, stats = window_spans(policy, len(text), len(encoding) - len(text), example.file, example.line)
+    if len(spans) == 1 and not stats.examples:
+        return [list(range(len(encoding)))], stats
+    return [_drop_positions(encoding, {*text[:start], *text[end:]}) for start, end in spans], stats
 
 
-def shortened(row: Encoded, rule: Long | None, example: Example) -> tuple[list[int], Cuts]:
-    """The places of a row that stay when it is cut, one token at a time from the end of whichever text is longer."""
-    over = len(row) - rule.length if rule is not None else 0
-    if over <= 0:
-        return list(range(len(row))), Cuts()
-    texts = [places_of(row, 0), places_of(row, 1)]
-    if not isinstance(rule, Cut) or over >= len(texts[0]) + len(texts[1]):
-        spans(rule, len(texts[0]) + len(texts[1]), len(row) - len(texts[0]) - len(texts[1]), example.file, example.line)
-    cut = set()
-    for _ in range(over):
-        cut.add(max(texts, key=len).pop())
-    return _without(row, cut), Cuts(examples=1, tokens=over)
+def truncate_longest_first(
+    encoding: Encoding, policy: LengthPolicy | None, example: Example
+) -> tuple[list[int], TruncationStats]:
+    """Return the positions that are kept if tokens are removed one by one from the end of the currently longer text."""
+    excess = len(encoding) - policy.max_length if policy is not None else 0
+    if excess <= 0:
+        return list(range(len(encoding))), TruncationStats()
+    texts = [token_positions(encoding, 0), token_positions(encoding, 1)]
+    text_length = len(texts[0]) + len(texts[1])
+    if not isinstance(policy, Truncation) or excess >= text_length:
+        window_spans(policy, text_length, len(encoding) - text_length, example.file, example.line)  # raises DataError
+    dropped = set()
+    for _ in range(excess):
+        dropped.add(max(texts, key=len).pop())
+    return _drop_positions(encoding, dropped), TruncationStats(examples=1, tokens=excess)
 
 
-def _without(row: Encoded, cut: set[int]) -> list[int]:
-    return [place for place in range(len(row)) if place not in cut]
+def _drop_positions(encoding: Encoding, dropped: set[int]) -> list[int]:
+    return [position for position in range(len(encoding)) if position not in dropped]
 
 
-def taken(values: Sequence[int], places: list[int]) -> list[int]:
-    """The values at these places."""
-    return [values[place] for place in places]
+def take(values: Sequence[int], positions: list[int]) -> list[int]:
+    """Return the values at these positions."""
+    return [values[position] for position in positions]

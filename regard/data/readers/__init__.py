@@ -1,1 +1,1 @@
-"""Readers, one file for each format. Each goes through its files once, in order, and holds one record at a time."""
+"""Readers, one module per format. Each streams its files in order, with one record in memory (SQuAD: one file)."""

@@ -1,4 +1,4 @@
-"""JSON Lines: one object on each line."""
+"""JSON Lines: one object per line."""
 
 from __future__ import annotations
 
@@ -8,73 +8,77 @@ from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 from regard.data.example import Example
-from regard.data.fields import NEEDED, OPTIONAL, Builder, check_fields, missing
+from regard.data.fields import OPTIONAL_FIELDS, REQUIRED_FIELDS, ExampleBuilder, check_fields, missing_field_error
 from regard.data.formats import JsonLines
-from regard.tokenization.text_files import DataError, lines
+from regard.tokenization.text_files import DataError, read_lines
 
 
 @runtime_checkable
 class Records(Protocol):
-    """Any sequence of dictionaries: a list, or a Hugging Face `datasets.Dataset`, which is no `Sequence` to Python."""
+    """Any sequence of dictionaries: a list, or a Hugging Face `datasets.Dataset`, which is not a Python `Sequence`."""
 
     def __len__(self) -> int: ...
-    def __getitem__(self, number: Any, /) -> Any: ...
+    def __getitem__(self, index: Any, /) -> Any: ...
     def __iter__(self) -> Iterator[Any]: ...
 
 
-def read_jsonl(files: Sequence[Path], form: JsonLines, builder: Builder) -> Iterator[Example]:
-    """An example from each line that is not empty."""
+def read_jsonl(files: Sequence[Path], file_format: JsonLines, builder: ExampleBuilder) -> Iterator[Example]:
+    """Read one example from each non-empty line."""
+    keys, example_type = file_format.keys, builder.example_type
     for file in files:
-        check_fields(builder.kind, form.keys, file)
-        for line, text in lines(file):
+        check_fields(example_type, keys, file)
+        for line, text in read_lines(file):
             if text and not text.isspace():
-                yield builder.build(pick(_object(text, file, line), form.keys, builder.kind, file, line), file, line)
+                values = extract_fields(_parse_object(text, file, line), keys, example_type, file, line)
+                yield builder.build(values, file, line)
 
 
-def read_records(rows: Records, form: JsonLines, builder: Builder) -> Iterator[Example]:
-    """An example from each dictionary of a sequence, such as a `datasets.Dataset`."""
+def read_records(records: Records, file_format: JsonLines, builder: ExampleBuilder) -> Iterator[Example]:
+    """Read one example from each dictionary of a sequence, such as a `datasets.Dataset`."""
     file = Path("rows")
-    check_fields(builder.kind, form.keys, file)
-    for number, row in enumerate(rows, 1):
+    check_fields(builder.example_type, file_format.keys, file)
+    for number, row in enumerate(records, 1):
         if not isinstance(row, Mapping):
             raise DataError(file, number, f"expected a dictionary, found {type(row).__name__}")
-        yield builder.build(pick(row, form.keys, builder.kind, file, number), file, number)
+        yield builder.build(extract_fields(row, file_format.keys, builder.example_type, file, number), file, number)
 
 
-def pick(
-    found: Mapping[str, Any], keys: Mapping[str, str], kind: type[Example], file: Path, line: int
+def extract_fields(
+    record: Mapping[str, Any], keys: Mapping[str, str], example_type: type[Example], file: Path, line: int
 ) -> dict[str, Any]:
-    """The values of the fields, from wherever their keys lead."""
+    """Look up the values of the fields of an example type. `keys` maps field names to keys or dotted paths."""
     values = {}
-    for name in NEEDED[kind] + OPTIONAL[kind]:
-        there, value = _follow(found, keys.get(name, name))
-        if there:
+    for name in REQUIRED_FIELDS[example_type] + OPTIONAL_FIELDS[example_type]:
+        key = keys.get(name, name)
+        exists, value = _lookup(record, key)
+        if exists:
             values[name] = value
-        elif name in NEEDED[kind] or name in keys:
-            raise missing(kind, keys.get(name, name), found, file, line, f'keys={{"{name}": "..."}}')
+        elif name in REQUIRED_FIELDS[example_type] or name in keys:
+            hint = f'Set its key: JsonLines(keys={{"{name}": "..."}})'
+            raise missing_field_error(example_type, key, record, file, line, hint)
     return values
 
 
-def _follow(found: Any, key: str) -> tuple[bool, Any]:
-    """What a key leads to: itself, or through its dots. First whether there is anything."""
-    if isinstance(found, Mapping) and key in found:
-        return True, found[key]
-    first, dot, rest = key.partition(".")
-    if isinstance(found, Mapping) and first in found and dot:
-        return _follow(found[first], rest)
-    if isinstance(found, list | tuple) and first.isdecimal() and int(first) < len(found):
-        return _follow(found[int(first)], rest) if dot else (True, found[int(first)])
+def _lookup(container: Any, key: str) -> tuple[bool, Any]:
+    """Return whether a key or dotted path exists, and its value. A key that contains dots itself comes first."""
+    if isinstance(container, Mapping) and key in container:
+        return True, container[key]
+    first, dot, remainder = key.partition(".")
+    if isinstance(container, Mapping) and first in container and dot:
+        return _lookup(container[first], remainder)
+    if isinstance(container, list | tuple) and first.isdecimal() and int(first) < len(container):
+        return _lookup(container[int(first)], remainder) if dot else (True, container[int(first)])
     return False, None
 
 
-def _object(text: str, file: Path, line: int) -> dict[str, Any]:
+def _parse_object(text: str, file: Path, line: int) -> dict[str, Any]:
     try:
         value = json.loads(text)
     except json.JSONDecodeError as error:
-        hint = " Is the file one JSON document? Each line should be an object of its own" if line == 1 else ""
-        raise DataError(file, line, f"this is no JSON ({error.msg}, character {error.pos + 1}).{hint}") from None
+        hint = " Is the file a single JSON document? JSON Lines needs one object per line" if line == 1 else ""
+        raise DataError(file, line, f"invalid JSON ({error.msg}, character {error.pos + 1}).{hint}") from None
     except (RecursionError, ValueError) as error:
-        raise DataError(file, line, f"this JSON cannot be read ({type(error).__name__})") from None
+        raise DataError(file, line, f"the JSON cannot be parsed ({type(error).__name__})") from None
     if not isinstance(value, dict):
         raise DataError(file, line, f"expected a JSON object, {{...}}, found {text[:40]!r}")
     return value

@@ -1,4 +1,4 @@
-"""Parallel text: two files, the second with the translations of the first, line by line."""
+"""Parallel text: two files, where line i of the second is the translation of line i of the first."""
 
 from __future__ import annotations
 
@@ -7,38 +7,42 @@ from itertools import zip_longest
 from pathlib import Path
 
 from regard.data.example import Pair
-from regard.tokenization.text_files import DataError, lines
+from regard.tokenization.text_files import DataError, read_lines
 
 
 def read_parallel(files: Sequence[Path]) -> Iterator[Pair]:
-    """Pairs from a source and a target file, or from several such pairs of files, one after the other."""
+    """Read pairs from a source and a target file, or from several such pairs of files, one after the other."""
     if not files or len(files) % 2:
         raise DataError(
             files[0] if files else "",
             None,
-            f"parallel text is two files, source and target (or several times two); found {len(files)}. "
-            f"For a table with both in one file, name it .tsv or .csv, or give Table(...)",
+            f"parallel text needs pairs of files (source, target); found {len(files)}. "
+            f"For one file with both columns, use the extension .tsv or .csv, or pass Table(...)",
         )
     for source, target in zip(files[::2], files[1::2], strict=True):
-        yield from _two(source, target)
+        yield from _read_pair(source, target)
 
 
-def _two(source: Path, target: Path) -> Iterator[Pair]:
-    ours, theirs = lines(source), lines(target)
-    for one, other in zip_longest(ours, theirs):
-        if one is None or other is None:
-            count = other[0] if one is None else one[0]
-            counts = (count - 1, _last(theirs, count)) if one is None else (_last(ours, count), count - 1)
+def _read_pair(source: Path, target: Path) -> Iterator[Pair]:
+    source_lines, target_lines = read_lines(source), read_lines(target)
+    for source_line, target_line in zip_longest(source_lines, target_lines):
+        if source_line is None or target_line is None:
+            if source_line is None:
+                line = target_line[0]
+                counts = line - 1, _last_line_number(target_lines, line)
+            else:
+                line = source_line[0]
+                counts = _last_line_number(source_lines, line), line - 1
             raise DataError(
-                source if one is None else target,
-                count,
-                f"the line is missing: {source} has {counts[0]:,} lines and {target} has {counts[1]:,}, and each line "
-                f"must be the translation of the same line in the other. `regard doctor` finds where they part",
+                source if source_line is None else target,
+                line,
+                f"line count mismatch: {source} has {counts[0]:,} lines and {target} has {counts[1]:,}; line i of one "
+                f"must be the translation of line i of the other. `regard doctor` locates the divergence",
             )
-        yield Pair(source=one[1], target=other[1], file=source, line=one[0])
+        yield Pair(source=source_line[1], target=target_line[1], file=source, line=source_line[0])
 
 
-def _last(rest: Iterator[tuple[int, str]], number: int) -> int:
-    for number, _ in rest:  # noqa: B007, PLR1704 - the last number is what is asked for
+def _last_line_number(lines: Iterator[tuple[int, str]], number: int) -> int:
+    for number, _ in lines:  # noqa: B007, PLR1704 - only the last number is needed
         pass
     return number

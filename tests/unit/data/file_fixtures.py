@@ -1,4 +1,4 @@
-"""Small files of each format, and how often a property is tried."""
+"""Writing test files, and the hypothesis settings of property tests."""
 
 import gzip
 import lzma
@@ -6,14 +6,14 @@ import lzma
 import zstandard
 from hypothesis import settings
 
-many = settings(max_examples=60, deadline=None, derandomize=True)
-"""So many random examples, the same in every run, however long one takes."""
-PACK = {"": bytes, ".gz": gzip.compress, ".xz": lzma.compress, ".zst": zstandard.ZstdCompressor().compress}
+property_settings = settings(max_examples=60, deadline=None, derandomize=True)
+"""60 random examples, the same in every run, without a time limit."""
+COMPRESSORS = {"": bytes, ".gz": gzip.compress, ".xz": lzma.compress, ".zst": zstandard.ZstdCompressor().compress}
 
 
-def write(folder, name, text, ending=""):
-    """A file with this text, packed as its ending says."""
-    path = folder / f"{name}{ending}"
+def write(folder, name, text, suffix=""):
+    """Write a file with this text, compressed according to its suffix."""
+    path = folder / f"{name}{suffix}"
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(PACK[ending](text.encode() if isinstance(text, str) else text))
+    path.write_bytes(COMPRESSORS[suffix](text.encode() if isinstance(text, str) else text))
     return path

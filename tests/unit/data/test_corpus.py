@@ -1,4 +1,4 @@
-"""The encoded corpus: the ids that the tokenizer gives, kept while nothing changes, never half written."""
+"""The encoded corpus: the ids of the tokenizer, reused while nothing changes, never half written."""
 
 import os
 import shutil
@@ -10,33 +10,33 @@ import tokenizers
 from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers.processors import TemplateProcessing
-from unit.data.file_fixtures import many, write
+from unit.data.file_fixtures import property_settings, write
 from unit.data.tiny_tokenizers import characters, words
 
 from regard.data import corpus_cache, encoding
 from regard.data.corpus import Corpus, CorpusError
-from regard.data.encoders.documents import Documents
-from regard.data.encoders.pairs import Pairs
+from regard.data.encoders.documents import DocumentEncoder
+from regard.data.encoders.pairs import PairEncoder
 from regard.data.encoding import encode
-from regard.data.example import Pair, Plain
+from regard.data.example import Document, Pair
 from regard.data.formats import Text, Unit
-from regard.data.length_policy import Cut, Refuse, Windowed
+from regard.data.length_policy import SlidingWindow, StrictLength, Truncation
 from regard.data.readers import plain
-from regard.data.source import Source
+from regard.data.source import DataSource
 from regard.tokenization.text_files import DataError
-from regard.tokenization.tokenizer import Names, Tokenizer
+from regard.tokenization.tokenizer import SpecialTokens, Tokenizer
 
 WORDS = words("a", "b", "c", "d")
 
 
 @pytest.fixture(autouse=True)
 def small_chunks(monkeypatch):
-    monkeypatch.setattr(encoding, "EXAMPLES", 7)
-    monkeypatch.setattr(os, "fsync", lambda handle: None)  # processes are killed in another file, and power is not cut
+    monkeypatch.setattr(encoding, "ENCODE_BATCH_EXAMPLES", 7)
+    monkeypatch.setattr(os, "fsync", lambda handle: None)  # killed processes are tested in test_corpus_processes.py
 
 
 class Counted:
-    """An encoder that counts how often it was asked to work."""
+    """An encoder that counts the calls of `encode`."""
 
     def __init__(self, encoder):
         self.encoder, self.calls = encoder, 0
@@ -50,9 +50,9 @@ class Counted:
 
 
 def parallel(folder, count=40):
-    one = write(folder, "x.en", "".join(f"a {'b ' * (i % 5)}c\n" for i in range(count)))
-    two = write(folder, "x.de", "".join(f"{'d ' * (i % 4)}a\n" for i in range(count)))
-    return Source(Pair, [one, two])
+    source = write(folder, "x.en", "".join(f"a {'b ' * (i % 5)}c\n" for i in range(count)))
+    target = write(folder, "x.de", "".join(f"{'d ' * (i % 4)}a\n" for i in range(count)))
+    return DataSource(Pair, [source, target])
 
 
 def rows(corpus):
@@ -60,41 +60,41 @@ def rows(corpus):
 
 
 @given(lines=st.lists(st.tuples(st.text("abcd ", max_size=9), st.text("abcd ", max_size=9)), min_size=1, max_size=30))
-@many
+@property_settings
 def test_rows_are_what_the_tokenizer_says(tmp_path_factory, lines):
     folder = tmp_path_factory.mktemp("corpus")
-    one = write(folder, "x.en", "".join(f"{line}\n" for line, _ in lines))
-    two = write(folder, "x.de", "".join(f"{line}\n" for _, line in lines))
-    corpus = encode(Source(Pair, [one, two]), Pairs(tokenizer=WORDS), folder / "cache")
+    source = write(folder, "x.en", "".join(f"{line}\n" for line, _ in lines))
+    target = write(folder, "x.de", "".join(f"{line}\n" for _, line in lines))
+    corpus = encode(DataSource(Pair, [source, target]), PairEncoder(tokenizer=WORDS), folder / "cache")
     expected = [{"source": WORDS.encode(a).ids, "target": WORDS.encode(b).ids} for a, b in lines]
     assert rows(corpus) == expected
     assert corpus.lengths["target"].tolist() == [len(row["target"]) for row in expected]
-    assert corpus.examples == len(corpus) == len(lines)
+    assert corpus.num_examples == len(corpus) == len(lines)
 
 
 def test_numbers_as_small_as_the_vocabulary_allows(tmp_path):
-    small = encode(parallel(tmp_path), Pairs(tokenizer=WORDS), tmp_path / "small")
+    small = encode(parallel(tmp_path), PairEncoder(tokenizer=WORDS), tmp_path / "small")
     assert small.columns["source"].values.dtype == np.uint16
-    many = words(*(f"w{i}" for i in range(2**16)))
-    source = Source(Plain, [write(tmp_path, "a.txt", f"w{2**16 - 1} w0\n")])
-    large = encode(source, Documents(tokenizer=many), tmp_path / "large")
+    large_vocabulary = words(*(f"w{i}" for i in range(2**16)))
+    source = DataSource(Document, [write(tmp_path, "a.txt", f"w{2**16 - 1} w0\n")])
+    large = encode(source, DocumentEncoder(tokenizer=large_vocabulary), tmp_path / "large")
     assert rows(large) == [{"tokens": [2**16 + 2, 3, 2]}]
 
 
 def test_the_end_is_always_there_to_be_learnt(tmp_path):
     silent = words("a", "b", "c", "d", end=None)
     assert silent.encode("a").ids == [3]
-    corpus = encode(parallel(tmp_path), Pairs(tokenizer=silent), tmp_path / "pairs")
+    corpus = encode(parallel(tmp_path), PairEncoder(tokenizer=silent), tmp_path / "pairs")
     assert all(row["target"][-1] == 2 for row in rows(corpus))
-    source = Source(Plain, [write(tmp_path, "a.txt", "a b\nc\n")])
-    assert rows(encode(source, Documents(tokenizer=silent), tmp_path / "text")) == [
+    source = DataSource(Document, [write(tmp_path, "a.txt", "a b\nc\n")])
+    assert rows(encode(source, DocumentEncoder(tokenizer=silent), tmp_path / "text")) == [
         {"tokens": [3, 4, 2]},
         {"tokens": [5, 2]},
     ]
 
 
 def test_it_is_made_once(tmp_path):
-    source, encoder = parallel(tmp_path), Counted(Pairs(tokenizer=WORDS))
+    source, encoder = parallel(tmp_path), Counted(PairEncoder(tokenizer=WORDS))
     first = rows(encode(source, encoder, tmp_path / "cache"))
     calls = encoder.calls
     assert calls == 6
@@ -103,26 +103,26 @@ def test_it_is_made_once(tmp_path):
 
 
 def edit_keeping_date(path):
-    """The hardest change to see: the same size, the same date."""
-    about = path.stat()
+    """The hardest change to detect: the same size, the same date."""
+    stat = path.stat()
     path.write_bytes(path.read_bytes().replace(b"c", b"d", 1))
-    os.utime(path, ns=(about.st_atime_ns, about.st_mtime_ns))
+    os.utime(path, ns=(stat.st_atime_ns, stat.st_mtime_ns))
 
 
 CHANGES = {
     "a longer file": lambda source, encoder: (source.files[0].write_text("a\n" * 40), None)[1],
     "an edit that keeps size and date": lambda source, encoder: edit_keeping_date(source.files[0]),
-    "the other direction": lambda source, encoder: (Source(Pair, source.files[::-1]), encoder),
-    "the same files twice": lambda source, encoder: (Source(Pair, source.files * 2), encoder),
-    "another tokenizer": lambda source, encoder: (source, Pairs(tokenizer=words("a", "b", "d", "c"))),
-    "another length": lambda source, encoder: (source, replace(encoder, source=Cut(3))),
-    "another rule": lambda source, encoder: (source, replace(encoder, source=Refuse(300))),
+    "the other direction": lambda source, encoder: (DataSource(Pair, source.files[::-1]), encoder),
+    "the same files twice": lambda source, encoder: (DataSource(Pair, source.files * 2), encoder),
+    "another tokenizer": lambda source, encoder: (source, PairEncoder(tokenizer=words("a", "b", "d", "c"))),
+    "another length": lambda source, encoder: (source, replace(encoder, source_length_policy=Truncation(3))),
+    "another rule": lambda source, encoder: (source, replace(encoder, source_length_policy=StrictLength(300))),
 }
 
 
 @pytest.mark.parametrize("change", CHANGES)
 def test_it_is_made_again_when_anything_is_another(tmp_path, change):
-    source, encoder = parallel(tmp_path), Pairs(tokenizer=WORDS)
+    source, encoder = parallel(tmp_path), PairEncoder(tokenizer=WORDS)
     encode(source, encoder, tmp_path / "cache")
     source, encoder = CHANGES[change](source, encoder) or (source, encoder)
     counted = Counted(encoder)
@@ -133,20 +133,20 @@ def test_it_is_made_again_when_anything_is_another(tmp_path, change):
 
 
 def test_a_new_date_or_place_alone_is_no_change(tmp_path):
-    source, encoder = parallel(tmp_path), Counted(Pairs(tokenizer=WORDS))
+    source, encoder = parallel(tmp_path), Counted(PairEncoder(tokenizer=WORDS))
     first = encode(source, encoder, tmp_path / "cache")
     calls = encoder.calls
     os.utime(source.files[0])
     touched = encode(source, encoder, tmp_path / "cache")
-    assert touched.files != Corpus(first.folder).files  # the new date is remembered
+    assert touched.file_fingerprints != Corpus(first.folder).file_fingerprints  # the new date is stored
     moved = [shutil.move(path, tmp_path / f"moved.{path.name}") for path in source.files]
-    encode(Source(Pair, moved), encoder, tmp_path / "cache")
+    encode(DataSource(Pair, moved), encoder, tmp_path / "cache")
     assert encoder.calls == calls
 
 
 def test_files_in_a_folder_are_part_of_what_it_was_made_from(tmp_path):
     write(tmp_path, "texts/a.txt", "a\n")
-    source, encoder = Source(Plain, [tmp_path / "texts"]), Documents(tokenizer=WORDS)
+    source, encoder = DataSource(Document, [tmp_path / "texts"]), DocumentEncoder(tokenizer=WORDS)
     assert len(encode(source, encoder, tmp_path / "cache")) == 1
     write(tmp_path, "texts/b.txt", "b\n")
     assert len(encode(source, encoder, tmp_path / "cache")) == 2
@@ -154,14 +154,14 @@ def test_files_in_a_folder_are_part_of_what_it_was_made_from(tmp_path):
 
 def test_records_are_compared_too(tmp_path):
     table = [{"source": "a", "target": "b"}]
-    encoder = Counted(Pairs(tokenizer=WORDS))
+    encoder = Counted(PairEncoder(tokenizer=WORDS))
     for count, now in [(1, table), (1, list(table)), (2, [{"source": "a", "target": "c"}])]:
-        encode(Source(Pair, now), encoder, tmp_path / "cache")
+        encode(DataSource(Pair, now), encoder, tmp_path / "cache")
         assert encoder.calls == count
 
 
 def test_a_damaged_corpus_is_made_again(tmp_path):
-    source, encoder = parallel(tmp_path), Pairs(tokenizer=WORDS)
+    source, encoder = parallel(tmp_path), PairEncoder(tokenizer=WORDS)
     corpus = encode(source, encoder, tmp_path / "cache")
     expected = rows(corpus)
     for name in ("source.values", "target.offsets", "corpus.json"):
@@ -173,13 +173,13 @@ def test_a_damaged_corpus_is_made_again(tmp_path):
 
 
 def test_what_fails_leaves_the_old_corpus(tmp_path):
-    source, encoder = parallel(tmp_path), Pairs(tokenizer=WORDS)
+    source, encoder = parallel(tmp_path), PairEncoder(tokenizer=WORDS)
     expected = rows(encode(source, encoder, tmp_path / "cache"))
     good = source.files[1].read_bytes()
     source.files[1].write_bytes(good[:-3] + b"\xff\n")
-    with pytest.raises(DataError, match=r"line 40: .*no UTF-8"):
+    with pytest.raises(DataError, match=r"line 40: .*not valid UTF-8"):
         encode(source, encoder, tmp_path / "cache")
-    assert not (tmp_path / "cache" / corpus_cache.MAKING).exists()
+    assert not (tmp_path / "cache" / corpus_cache.STAGING).exists()
     source.files[1].write_bytes(good)
     counted = Counted(encoder)
     assert rows(encode(source, counted, tmp_path / "cache")) == expected
@@ -194,45 +194,49 @@ def test_a_file_that_changes_while_it_is_read(tmp_path):
             os.utime(source.files[0], ns=(1, 1))
             return super().encode(examples)
 
-    with pytest.raises(DataError, match=r"x\.en: the file was changed while it was read"):
-        encode(source, Changing(Pairs(tokenizer=WORDS)), tmp_path / "cache")
-    assert corpus_cache.latest(tmp_path / "cache") is None
+    with pytest.raises(DataError, match=r"x\.en: the file changed during encoding"):
+        encode(source, Changing(PairEncoder(tokenizer=WORDS)), tmp_path / "cache")
+    assert corpus_cache.load_any(tmp_path / "cache") is None
 
 
 def test_progress_counts_examples(tmp_path):
-    told = []
-    encode(parallel(tmp_path), Pairs(tokenizer=WORDS), tmp_path / "cache", told.append)
-    assert told == [7, 14, 21, 28, 35, 40]
+    counts = []
+    encode(parallel(tmp_path), PairEncoder(tokenizer=WORDS), tmp_path / "cache", counts.append)
+    assert counts == [7, 14, 21, 28, 35, 40]
 
 
 def test_wrong_calls(tmp_path):
-    with pytest.raises(ValueError, match="Documents encodes Plain, not Pair"):
-        encode(parallel(tmp_path), Documents(tokenizer=WORDS), tmp_path / "cache")
-    with pytest.raises(DataError, match=r"empty\.txt: there is no example in it"):
-        encode(Source(Plain, [write(tmp_path, "empty.txt", "\n \n")]), Documents(tokenizer=WORDS), tmp_path / "cache")
-    with pytest.raises(DataError, match="no such file"):
-        encode(Source(Plain, [tmp_path / "nothing"]), Documents(tokenizer=WORDS), tmp_path / "cache")
-    with pytest.raises(ValueError, match="pairs cannot be windowed"):
-        Pairs(tokenizer=WORDS, source=Windowed(5, 3))
+    with pytest.raises(ValueError, match="DocumentEncoder expects Document examples, got Pair"):
+        encode(parallel(tmp_path), DocumentEncoder(tokenizer=WORDS), tmp_path / "cache")
+    with pytest.raises(DataError, match=r"empty\.txt: the file contains no examples"):
+        encode(
+            DataSource(Document, [write(tmp_path, "empty.txt", "\n \n")]),
+            DocumentEncoder(tokenizer=WORDS),
+            tmp_path / "cache",
+        )
+    with pytest.raises(DataError, match="nothing: file not found"):
+        encode(DataSource(Document, [tmp_path / "nothing"]), DocumentEncoder(tokenizer=WORDS), tmp_path / "cache")
+    with pytest.raises(ValueError, match="pairs cannot be split into windows"):
+        PairEncoder(tokenizer=WORDS, source_length_policy=SlidingWindow(5, 3))
     silent = words("a", end=None)
-    source = Source(Pair, [{"source": "a", "target": "a"}, {"source": " ", "target": "a"}])
-    with pytest.raises(DataError, match="rows, line 2: the source has no token"):
-        encode(source, Pairs(tokenizer=silent), tmp_path / "cache")
+    source = DataSource(Pair, [{"source": "a", "target": "a"}, {"source": " ", "target": "a"}])
+    with pytest.raises(DataError, match="rows, line 2: the source has no tokens"):
+        encode(source, PairEncoder(tokenizer=silent), tmp_path / "cache")
 
 
 # Long input
 
 
 @given(count=st.integers(0, 40), length=st.integers(3, 20), stride=st.integers(1, 20))
-@many
+@property_settings
 def test_windows_cover_everything(tmp_path_factory, count, length, stride):
-    """Two tokens stand around each window: [CLS] and [SEP]."""
+    """Each window has two special tokens: [CLS] and [SEP]."""
     folder = tmp_path_factory.mktemp("windows")
     stride = min(stride, length)
     tokenizer = characters()
     text = ("abcdefghij" * 4)[:count] or "a"
-    encoder = Documents(tokenizer=tokenizer, long=Windowed(length, stride))
-    corpus = encode(Source(Plain, [{"text": text}]), encoder, folder)
+    encoder = DocumentEncoder(tokenizer=tokenizer, length_policy=SlidingWindow(length, stride))
+    corpus = encode(DataSource(Document, [{"text": text}]), encoder, folder)
     whole = tokenizer.encode(text).ids
     found = [row["tokens"] for row in rows(corpus)]
     assert all(row[0] == 2 and row[-1] == 3 and len(row) <= length for row in found)
@@ -243,53 +247,67 @@ def test_windows_cover_everything(tmp_path_factory, count, length, stride):
         rebuilt = rebuilt[: number * step] + row[1:-1]
     assert rebuilt == whole[1:-1]
     long = len(whole) > length
-    assert (corpus.cuts.examples, corpus.cuts.windows) == ((1, len(found)) if long else (0, 0))
+    assert (corpus.truncation.examples, corpus.truncation.windows) == ((1, len(found)) if long else (0, 0))
     assert long == (len(found) > 1)
 
 
 def test_cuts_are_counted_and_reported(tmp_path):
-    source = Source(Pair, [{"source": "a a a a a", "target": "b"}, {"source": "a", "target": "b b b b"}])
-    corpus = encode(source, Pairs(tokenizer=WORDS, source=Cut(3), target=Cut(4)), tmp_path)
+    source = DataSource(Pair, [{"source": "a a a a a", "target": "b"}, {"source": "a", "target": "b b b b"}])
+    corpus = encode(
+        source,
+        PairEncoder(tokenizer=WORDS, source_length_policy=Truncation(3), target_length_policy=Truncation(4)),
+        tmp_path,
+    )
     assert rows(corpus) == [{"source": [3, 3, 2], "target": [4, 2]}, {"source": [3, 2], "target": [4, 4, 4, 2]}]
-    assert (corpus.cuts.examples, corpus.cuts.tokens) == (2, 4)
-    assert "2 examples were too long: 4 tokens of them were cut away" in corpus.report()
-    with pytest.raises(DataError, match=r"rows, line 1: 6 tokens, and at most 3 are allowed.*Cut\(3\)"):
-        encode(source, Pairs(tokenizer=WORDS, source=Refuse(3)), tmp_path)
+    assert (corpus.truncation.examples, corpus.truncation.tokens) == (2, 4)
+    assert "2 examples exceeded max_length: 4 tokens truncated" in corpus.summary()
+    with pytest.raises(DataError, match=r"rows, line 1: 6 tokens exceed max_length=3.*Truncation\(3\)"):
+        encode(source, PairEncoder(tokenizer=WORDS, source_length_policy=StrictLength(3)), tmp_path)
 
 
 @pytest.mark.parametrize("length", [5, 6, 7])
 def test_special_tokens_on_both_sides_survive_a_cut(tmp_path, length):
-    """As mBART has them: text, end, language; nothing is added behind them, and nothing of them is lost."""
+    """Like mBART's template: text, EOS, language code. Nothing is appended to them, and none of them is truncated."""
     template = TemplateProcessing(single="<s> $A </s> <pad>", special_tokens=[("<s>", 7), ("</s>", 2), ("<pad>", 0)])
-    core = tokenizers.Tokenizer.from_str(words("a", "b", "c", "d", "<s>")._core.to_str())
+    core = tokenizers.Tokenizer.from_str(words("a", "b", "c", "d", "<s>")._backend.to_str())
     core.post_processor = template
-    tokenizer = Tokenizer(core, Names(unknown="<unk>", end="</s>"))
-    source = Source(Pair, [{"source": "a b c a b", "target": "c b a"}])
-    corpus = encode(source, Pairs(tokenizer=tokenizer, source=Cut(length), target=Cut(length)), tmp_path)
-    kept = [3, 4, 5, 3, 4][: length - 3]
-    assert rows(corpus) == [{"source": [7, *kept, 2, 0], "target": [7, *[5, 4, 3][: length - 3], 2, 0]}]
-    assert corpus.cuts.tokens == 8 - length + max(0, 6 - length)
+    tokenizer = Tokenizer(core, SpecialTokens(unk="<unk>", eos="</s>"))
+    source = DataSource(Pair, [{"source": "a b c a b", "target": "c b a"}])
+    corpus = encode(
+        source,
+        PairEncoder(
+            tokenizer=tokenizer, source_length_policy=Truncation(length), target_length_policy=Truncation(length)
+        ),
+        tmp_path,
+    )
+    text = [3, 4, 5, 3, 4][: length - 3]
+    assert rows(corpus) == [{"source": [7, *text, 2, 0], "target": [7, *[5, 4, 3][: length - 3], 2, 0]}]
+    assert corpus.truncation.tokens == 8 - length + max(0, 6 - length)
 
 
 def test_a_tokenizer_that_knows_no_letter_of_ours(tmp_path):
     tokenizer = words("猫", "犬")
-    encoder = Documents(tokenizer=tokenizer)
-    assert rows(encode(Source(Plain, [{"text": "猫 犬"}]), encoder, tmp_path)) == [{"tokens": [3, 4, 2]}]
+    encoder = DocumentEncoder(tokenizer=tokenizer)
+    assert rows(encode(DataSource(Document, [{"text": "猫 犬"}]), encoder, tmp_path)) == [{"tokens": [3, 4, 2]}]
 
 
 def test_a_document_in_pieces_begins_once_and_ends_once(tmp_path, monkeypatch):
-    monkeypatch.setattr(plain, "PIECE", 4)
-    source = Source(Plain, [write(tmp_path, "a.txt", "a b\nc d\na b\nc")], Text(unit=Unit.FILE))
-    corpus = encode(source, Documents(tokenizer=WORDS), tmp_path / "cache")
+    monkeypatch.setattr(plain, "MAX_EXAMPLE_CHARACTERS", 4)
+    source = DataSource(Document, [write(tmp_path, "a.txt", "a b\nc d\na b\nc")], Text(unit=Unit.FILE))
+    corpus = encode(source, DocumentEncoder(tokenizer=WORDS), tmp_path / "cache")
     assert [row["tokens"] for row in rows(corpus)] == [[3, 4], [5, 6], [3, 4], [5, 2]]
 
 
 @pytest.mark.parametrize(("length", "stride"), [(0, 1), (4, 0), (4, 5)])
 def test_windows_that_make_no_sense(length, stride):
-    with pytest.raises(ValueError, match=r"at least 1|leaves no gaps"):
-        Windowed(length, stride)
+    with pytest.raises(ValueError, match=r"max_length must be at least 1|stride must be between 1 and max_length=4"):
+        SlidingWindow(length, stride)
 
 
 def test_a_window_that_has_no_room(tmp_path):
-    with pytest.raises(DataError, match="2 are needed in every row, so none is left"):
-        encode(Source(Plain, [{"text": "abc"}]), Documents(tokenizer=characters(), long=Windowed(2, 1)), tmp_path)
+    with pytest.raises(DataError, match="take 2 tokens, leaving none for the text"):
+        encode(
+            DataSource(Document, [{"text": "abc"}]),
+            DocumentEncoder(tokenizer=characters(), length_policy=SlidingWindow(2, 1)),
+            tmp_path,
+        )

@@ -1,4 +1,4 @@
-"""Processes that are killed while they encode, that encode at the same time, and how much memory one takes."""
+"""Processes that are killed while they encode, concurrent processes, and memory use."""
 
 import json
 import os
@@ -13,35 +13,35 @@ from unit.data.tiny_tokenizers import words
 
 from regard.data import corpus_cache
 from regard.data.corpus import Corpus
-from regard.data.encoders.pairs import Pairs
+from regard.data.encoders.pairs import PairEncoder
 from regard.data.encoding import encode
 from regard.data.example import Pair
 from regard.data.reader import read
-from regard.data.source import Source
-from regard.tokenization.tokenizer_loader import load
+from regard.data.source import DataSource
+from regard.tokenization.tokenizer_loader import load_tokenizer
 
-# Without pytest, and without the checks of types: as it runs for everybody else.
+# Without pytest and its runtime type checks, as users run it.
 SCRIPT = """
 import json, sys
 from pathlib import Path
 from regard.data import encoding
-from regard.data.encoders.pairs import Pairs
+from regard.data.encoders.pairs import PairEncoder
 from regard.data.encoding import encode
 from regard.data.example import Pair
-from regard.data.source import Source
-from regard.text.load import load
+from regard.data.source import DataSource
+from regard.tokenization.tokenizer_loader import load_tokenizer
 
-def memory(kind):
-    line = next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith(kind))
+def memory(field):
+    line = next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith(field))
     return int(line.split()[1]) / 1024
 
 tokenizer, folder, chunk, *files = sys.argv[1:]
-encoding.EXAMPLES = int(chunk)
-encoder = Pairs(tokenizer=load(tokenizer))
+encoding.ENCODE_BATCH_EXAMPLES = int(chunk)
+encoder = PairEncoder(tokenizer=load_tokenizer(tokenizer))
 before = memory("VmRSS")
 print("ready", flush=True)
 calls = []
-corpus = encode(Source(Pair, files), encoder, folder, calls.append)
+corpus = encode(DataSource(Pair, files), encoder, folder, calls.append)
 print(json.dumps(dict(rows=len(corpus), calls=len(calls), grown=memory("VmHWM") - before)))
 """
 
@@ -62,9 +62,9 @@ def start(folder, chunk, paths):
 
 
 def test_killed_at_any_moment_it_leaves_nothing_broken(tmp_path):
-    """Each time a little later, from before the first chunk to after the last."""
+    """Each attempt kills the process a little later, from before the first group of examples to after the last."""
     paths = files(tmp_path, 3000)
-    tokenizer = load(tmp_path / "tokenizer")
+    tokenizer = load_tokenizer(tmp_path / "tokenizer")
     generator = random.Random(1)
     states = set()
     for attempt in range(14):
@@ -74,34 +74,34 @@ def test_killed_at_any_moment_it_leaves_nothing_broken(tmp_path):
         process.send_signal(signal.SIGKILL)
         process.communicate()
         found = [path for path in (tmp_path / "cache").glob("*") if path.is_dir() and not path.name.startswith(".")]
-        assert all(len(Corpus(path)) == 3000 for path in found)  # whatever can be found is whole
-        states.add((bool(found), (tmp_path / "cache" / corpus_cache.MAKING).exists()))
+        assert all(len(Corpus(path)) == 3000 for path in found)  # every published corpus is complete
+        states.add((bool(found), (tmp_path / "cache" / corpus_cache.STAGING).exists()))
         if found:
             break
-    assert (False, True) in states  # at least once it was killed while it wrote
-    corpus = encode(Source(Pair, paths), Pairs(tokenizer=tokenizer), tmp_path / "cache")
+    assert (False, True) in states  # at least once it was killed while writing
+    corpus = encode(DataSource(Pair, paths), PairEncoder(tokenizer=tokenizer), tmp_path / "cache")
     for number, pair in enumerate(read(Pair, paths)):
         assert corpus[number]["source"].tolist() == tokenizer.encode(pair.source).ids
         assert corpus[number]["target"].tolist() == tokenizer.encode(pair.target).ids
-    assert not (tmp_path / "cache" / corpus_cache.MAKING).exists()
+    assert not (tmp_path / "cache" / corpus_cache.STAGING).exists()
 
 
 def test_two_processes_at_once_encode_once(tmp_path):
     paths = files(tmp_path, 2000)
     processes = [start(tmp_path, 100, paths) for _ in range(2)]
-    found = [json.loads(process.communicate()[0].splitlines()[1]) for process in processes]
-    assert [one["rows"] for one in found] == [2000, 2000]
-    assert sorted(one["calls"] for one in found) == [0, 20]
+    results = [json.loads(process.communicate()[0].splitlines()[1]) for process in processes]
+    assert [result["rows"] for result in results] == [2000, 2000]
+    assert sorted(result["calls"] for result in results) == [0, 20]
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="memory is asked for as Linux tells it")
+@pytest.mark.skipif(sys.platform != "linux", reason="memory is read from /proc, which only Linux has")
 def test_memory_does_not_grow_with_the_file(tmp_path):
     grown = []
     for count in (10_000, 60_000):
         folder = tmp_path / str(count)
         folder.mkdir()
         process = start(folder, 1000, files(folder, count))
-        found = json.loads(process.communicate()[0].splitlines()[1])
-        assert found["rows"] == count
-        grown.append(found["grown"])
+        result = json.loads(process.communicate()[0].splitlines()[1])
+        assert result["rows"] == count
+        grown.append(result["grown"])
     assert grown[1] < 1.3 * grown[0] + 8, grown

@@ -1,4 +1,4 @@
-"""Parallel files, tables, JSON Lines and records: good ones, and what is said of broken ones."""
+"""Parallel files, tables, JSON Lines and records: valid ones, and the error messages of invalid ones."""
 
 import csv
 import io
@@ -8,10 +8,10 @@ import re
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from unit.data.file_fixtures import PACK, many, write
+from unit.data.file_fixtures import COMPRESSORS, property_settings, write
 
-from regard.data.example import Labelled, Pair, Plain, Question, Tagged
-from regard.data.fields import Label
+from regard.data.example import Document, LabeledText, Pair, Question, TaggedSentence
+from regard.data.fields import LabelType
 from regard.data.formats import Cells, Header, JsonLines, Parallel, Quoting, Table, Text
 from regard.data.reader import read
 from regard.tokenization.text_files import DataError
@@ -19,20 +19,20 @@ from regard.tokenization.text_files import DataError
 CELL = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
 
 
-def pairs(found):
-    return [(one.source, one.target, one.file.name, one.line) for one in found]
+def pairs(examples):
+    return [(pair.source, pair.target, pair.file.name, pair.line) for pair in examples]
 
 
-def fails(match, what, files, form=None):
+def fails(match, task_or_type, files, file_format=None):
     with pytest.raises(DataError, match=match):
-        list(read(what, files, form))
+        list(read(task_or_type, files, file_format))
 
 
-@pytest.mark.parametrize("ending", PACK)
-def test_parallel_files(tmp_path, ending):
-    one = write(tmp_path, "a.en", "one\n\nthree\n", ending)
-    two = write(tmp_path, "a.de", "eins\nzwei\ndrei", ending)
-    name = f"a.en{ending}"
+@pytest.mark.parametrize("suffix", COMPRESSORS)
+def test_parallel_files(tmp_path, suffix):
+    one = write(tmp_path, "a.en", "one\n\nthree\n", suffix)
+    two = write(tmp_path, "a.de", "eins\nzwei\ndrei", suffix)
+    name = f"a.en{suffix}"
     expected = [("one", "eins", name, 1), ("", "zwei", name, 2), ("three", "drei", name, 3)]
     assert pairs(read(Pair, [one, two])) == pairs(read("translate", [str(one), str(two)])) == expected
     assert len(pairs(read(Pair, [one, two, one, two]))) == 6
@@ -42,9 +42,9 @@ LINE = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\n\r
 
 
 @given(lines=st.lists(st.tuples(LINE, LINE), min_size=1, max_size=9))
-@many
+@property_settings
 def test_any_text_comes_back_as_it_was_written(tmp_path_factory, lines):
-    """All of Unicode: only a line feed ends a line, whatever else Python takes for the end of one."""
+    """All of Unicode: only a line feed ends a line, unlike in `str.splitlines`."""
     folder = tmp_path_factory.mktemp("unicode")
     one = write(folder, "a.en", "".join(f"{line}\n" for line, _ in lines))
     two = write(folder, "a.de", "".join(f"{line}\r\n" for _, line in lines))
@@ -62,8 +62,8 @@ def test_parallel_files_of_unequal_length_say_both_counts(tmp_path, left, right)
 
 
 def test_parallel_files_come_in_twos(tmp_path):
-    fails("two files, source and target.*found 3", Pair, [write(tmp_path, "a.x", "")] * 3, Parallel())
-    fails("its ending does not tell", Pair, [write(tmp_path, "a.en", "")])
+    fails("parallel text needs pairs of files .*found 3", Pair, [write(tmp_path, "a.x", "")] * 3, Parallel())
+    fails("cannot detect the format of Pair examples from the file extension", Pair, [write(tmp_path, "a.en", "")])
 
 
 def test_reading_is_lazy(tmp_path):
@@ -74,9 +74,9 @@ def test_reading_is_lazy(tmp_path):
         next(found)
 
 
-@pytest.mark.parametrize("ending", PACK)
-def test_a_table_with_a_header_of_our_names(tmp_path, ending):
-    path = write(tmp_path, "a.tsv", "target\tsource\teins\n1\tone\tx\n", ending)
+@pytest.mark.parametrize("suffix", COMPRESSORS)
+def test_a_table_with_a_header_of_our_names(tmp_path, suffix):
+    path = write(tmp_path, "a.tsv", "target\tsource\teins\n1\tone\tx\n", suffix)
     assert pairs(read(Pair, [path])) == [("one", "1", path.name, 2)]
 
 
@@ -87,57 +87,67 @@ def test_a_table_without_a_header(tmp_path):
 
 def test_columns_by_name_and_by_number(tmp_path):
     path = write(tmp_path, "a.csv", 'id,sentence,label\n7,a film,good\n8,"bad, bad\nfilm",bad\n9,end,bad\n')
-    by_name = read(Labelled, [path], Table(columns={"text": "sentence", "label": "label"}))
-    by_number = read(Labelled, [path], Table(columns={"text": 1, "label": -1}, header=Header.FIRST_LINE))
+    by_name = read(LabeledText, [path], Table(columns={"text": "sentence", "label": "label"}))
+    by_number = read(LabeledText, [path], Table(columns={"text": 1, "label": -1}, header=Header.FIRST_LINE))
     expected = [("a film", "good", 2), ("bad, bad\nfilm", "bad", 3), ("end", "bad", 5)]
     for found in (by_name, by_number):
         assert [(one.text, one.label, one.line) for one in found] == expected
-    no_header = list(read(Labelled, [path], Table(columns={"text": 1, "label": -1})))
+    no_header = list(read(LabeledText, [path], Table(columns={"text": 1, "label": -1})))
     assert (no_header[0].text, no_header[0].line) == ("sentence", 1)
 
 
 @given(rows=st.lists(st.tuples(CELL, CELL, CELL), min_size=1, max_size=6))
-@many
+@property_settings
 def test_csv_as_the_csv_module_writes_it(tmp_path_factory, rows):
-    """The oracle is Python's own writer: quotes, separators and line ends inside cells."""
+    """The oracle is Python's own writer: quotes, separators and line breaks inside cells."""
     buffer = io.StringIO()
     csv.writer(buffer, lineterminator="\n", quoting=csv.QUOTE_ALL).writerows([("text", "pair", "label"), *rows])
     path = write(tmp_path_factory.mktemp("csv"), "a.csv", buffer.getvalue())
-    assert [(one.text, one.pair, one.label) for one in read(Labelled, [path])] == rows
+    assert [(one.text, one.pair, one.label) for one in read(LabeledText, [path])] == rows
 
 
 def test_numbers_as_labels(tmp_path):
     path = write(tmp_path, "sts.csv", "x\t4.5\ta\tb\n" + "x\t1e0\tc\td\tmore\n")
     form = Table(separator="\t", columns={"label": 1, "text": 2, "pair": 3}, cells=Cells.AT_LEAST)
     assert [(one.label, one.pair) for one in read("embed", [path], form)] == [(4.5, "b"), (1.0, "d")]
-    assert [one.label for one in read(Labelled, [path], form)] == ["4.5", "1e0"]
+    assert [one.label for one in read(LabeledText, [path], form)] == ["4.5", "1e0"]
     path = write(tmp_path, "bad.csv", "x\t4.5\ta\tb\nx\tnan\tc\td\n")
     fails("line 2: 'label' should be a number, found 'nan'", "embed", [path], form)
 
 
 def test_names_for_numbers(tmp_path):
     path = write(tmp_path, "a.tsv", "text\tlabel\nx\t1\ny\t0\nz\t2\n")
-    found = read(Labelled, [path], Table(names={"label": ["bad", "good"]}))
+    found = read(LabeledText, [path], Table(names={"label": ["bad", "good"]}))
     assert [next(found).label, next(found).label] == ["good", "bad"]
-    with pytest.raises(DataError, match="line 4: 'label' is 2, and there are names for 0 to 1"):
+    with pytest.raises(DataError, match="line 4: 'label' is 2, but class names are given only for 0 to 1"):
         next(found)
 
 
 @pytest.mark.parametrize(
     ("name", "text", "form", "match"),
     [
-        ("a.tsv", "a\tb\nc\td\te\n", None, r"line 2: the row has 3 cells, expected 2.*Is a separator part of a text"),
+        (
+            "a.tsv",
+            "a\tb\nc\td\te\n",
+            None,
+            r"line 2: the row has 3 cells, expected 2.*Does a cell contain the separator",
+        ),
         ("a.tsv", "a\tb\nc\n", None, r"line 2: the row has 1 cells, expected 2.*broken in two"),
-        ("a.tsv", "a\tb\tc\n", None, r"line 1: there is no 'source'.*found a, b, c\. Say where.*0 to 2"),
-        ("a.csv", "a\tb\n", None, r"separated by tabs, so try Table\(separator="),
-        ("a.tsv", "a,b\n", None, r"separated by commas"),
-        ("a.csv", 'a,b\nc,"d\ne,f\n', None, r"line 2: the row that begins here is no CSV.*left open.*Quoting\.NONE"),
-        ("a.csv", 'a,b\n"c"d,e\n', None, r"line 2: .*no CSV"),
-        ("a.tsv", "a\tb\n", Table(columns={"source": 0, "target": 5}), r"there is no '5'"),
-        ("a.tsv", "a\tb\n", Table(columns={"source": "x", "target": "b"}), r"there is no 'x'.*found a, b"),
+        ("a.tsv", "a\tb\tc\n", None, r"line 1: missing column or key 'source'.*found a, b, c\. Set its column.*0 to 2"),
+        ("a.csv", "a\tb\n", None, r"look tab-separated: try Table\(separator="),
+        ("a.tsv", "a,b\n", None, r"look comma-separated"),
+        (
+            "a.csv",
+            'a,b\nc,"d\ne,f\n',
+            None,
+            r"line 2: the row that starts here is not valid CSV.*unclosed.*Quoting\.NONE",
+        ),
+        ("a.csv", 'a,b\n"c"d,e\n', None, r"line 2: .*not valid CSV"),
+        ("a.tsv", "a\tb\n", Table(columns={"source": 0, "target": 5}), r"missing column or key '5'"),
+        ("a.tsv", "a\tb\n", Table(columns={"source": "x", "target": "b"}), r"missing column or key 'x'.*found a, b"),
         ("a.tsv", "a\tb\n", Table(columns={"text": 0}), r"Pair has no field 'text'; its fields are source, target"),
         ("a.tsv", "a\tb\nc\n", Table(columns={"source": 0, "target": 1}, cells=Cells.AT_LEAST), "expected at least 2"),
-        ("a.csv", b"a,b\nc,\xff\n", None, r"line 2: byte 3 .*no UTF-8"),
+        ("a.csv", b"a,b\nc,\xff\n", None, r"line 2: byte 3 .*not valid UTF-8"),
     ],
 )
 def test_broken_tables(tmp_path, name, text, form, match):
@@ -152,16 +162,16 @@ def test_a_quotation_mark_left_open_does_not_swallow_the_file(tmp_path):
 def test_the_last_column_can_be_the_rest_of_the_line(tmp_path):
     path = write(tmp_path, "a.txt", 'HUM:ind Who was "he" ?\nLOC:city Where ?\n')
     form = Table(separator=" ", columns={"label": 0, "text": 1}, cells=Cells.REST, quoting=Quoting.NONE)
-    assert [(one.label, one.text) for one in read(Labelled, [path], form)] == [
+    assert [(one.label, one.text) for one in read(LabeledText, [path], form)] == [
         ("HUM:ind", 'Who was "he" ?'),
         ("LOC:city", "Where ?"),
     ]
-    fails("line 2: the row has 1 cells", Labelled, [write(tmp_path, "b.txt", "A b c\nAlone\n")], form)
+    fails("line 2: the row has 1 cells", LabeledText, [write(tmp_path, "b.txt", "A b c\nAlone\n")], form)
 
 
 def test_text_and_label_are_never_guessed_by_their_order(tmp_path):
     path = write(tmp_path, "a.tsv", "label\tsentence\n0\ta film\n")
-    fails("there is no 'text'.*found label, sentence", Labelled, [path])
+    fails("missing column or key 'text'.*found label, sentence", LabeledText, [path])
 
 
 def test_quotes_are_text_where_asked(tmp_path):
@@ -169,10 +179,10 @@ def test_quotes_are_text_where_asked(tmp_path):
     assert pairs(read(Pair, [path], Table(quoting=Quoting.NONE)))[0][:2] == ('"a', 'b"')
 
 
-@pytest.mark.parametrize("ending", PACK)
-def test_json_lines(tmp_path, ending):
+@pytest.mark.parametrize("suffix", COMPRESSORS)
+def test_json_lines(tmp_path, suffix):
     rows = [{"source": "a\nb", "target": "ä", "more": 1}, {"target": "d", "source": "c"}]
-    path = write(tmp_path, "a.jsonl", "\n\n".join(map(json.dumps, rows)) + "\n", ending)
+    path = write(tmp_path, "a.jsonl", "\n\n".join(map(json.dumps, rows)) + "\n", suffix)
     assert pairs(read(Pair, [path])) == [("a\nb", "ä", path.name, 1), ("c", "d", path.name, 3)]
 
 
@@ -184,8 +194,8 @@ def test_keys_lead_inside(tmp_path):
         ({"target": "x.y"}, " ", ("one two", "dotted")),
     ]:
         assert pairs(read(Pair, [path], JsonLines(keys=keys, join=join)))[0][:2] == expected
-    fails('one text .give join=" "', Pair, [path], JsonLines(keys={"target": "x.y"}))
-    fails("there is no 'translation.de.2'", Pair, [path], JsonLines(keys={"target": "translation.de.2"}))
+    fails('a string .set join=" "', Pair, [path], JsonLines(keys={"target": "x.y"}))
+    fails("missing column or key 'translation.de.2'", Pair, [path], JsonLines(keys={"target": "translation.de.2"}))
 
 
 @pytest.mark.parametrize(
@@ -193,13 +203,13 @@ def test_keys_lead_inside(tmp_path):
     [
         (
             '{"source": "a", "target": "b"}\n{"source": "a"}\n',
-            r"line 2: there is no 'target'.*found source\. Say where",
+            r"line 2: missing column or key 'target'.*found source\. Set its key",
         ),
-        ('{"source": "a", "target": "b"}\n\n{"source": \n', r"line 3: this is no JSON \(.*character \d+\)"),
+        ('{"source": "a", "target": "b"}\n\n{"source": \n', r"line 3: invalid JSON \(.*character \d+\)"),
         ("[1, 2]\n", r"line 1: expected a JSON object, \{...\}, found '\[1, 2\]'"),
-        ('{"source": "a", "target": null}\n', "line 1: 'target' should be a text, found None"),
-        ("[" * 100_000, "line 1: this JSON cannot be read"),
-        ("{\n", "Is the file one JSON document"),
+        ('{"source": "a", "target": null}\n', "line 1: 'target' should be a string, found None"),
+        ("[" * 100_000, "line 1: the JSON cannot be parsed"),
+        ("{\n", "Is the file a single JSON document"),
     ],
 )
 def test_broken_json_lines(tmp_path, text, match):
@@ -207,7 +217,7 @@ def test_broken_json_lines(tmp_path, text, match):
 
 
 class Dataset:
-    """As a `datasets.Dataset` behaves: no `Sequence`, but with a length, rows by number, and an iterator."""
+    """Behaves like a `datasets.Dataset`: not a `Sequence`, but with a length, rows by index, and an iterator."""
 
     def __init__(self, rows):
         self.rows = rows
@@ -215,8 +225,8 @@ class Dataset:
     def __len__(self):
         return len(self.rows)
 
-    def __getitem__(self, number):
-        return self.rows[number]
+    def __getitem__(self, index):
+        return self.rows[index]
 
     def __iter__(self):
         return iter(self.rows)
@@ -236,36 +246,40 @@ def test_records(of):
     assert [one.line for one in found] == [1, 2]
     tagged = of([{"tokens": ["John", "ran"], "ner": [1, 0]}])
     form = JsonLines(keys={"words": "tokens", "tags": "ner"}, names={"tags": ["O", "I-per"]})
-    assert next(read(Tagged, tagged, form)).tags == ("B-per", "O")
+    assert next(read(TaggedSentence, tagged, form)).tags == ("B-per", "O")
     ends = of([{"words": ["Ann", "Lee", "ran"], "tags": ["B-per", "E-per", "O"]}, {"words": ["a"], "tags": ["DT"]}])
-    assert [one.tags for one in read(Tagged, ends)] == [("B-per", "I-per", "O"), ("DT",)]
-    assert next(read(Plain, of([{"text": "x"}]))).text == "x"
+    assert [one.tags for one in read(TaggedSentence, ends)] == [("B-per", "I-per", "O"), ("DT",)]
+    assert next(read(Document, of([{"text": "x"}]))).text == "x"
     with pytest.raises(ValueError, match="JsonLines"):
-        read(Plain, of([{"text": "x"}]), Text())
+        read(Document, of([{"text": "x"}]), Text())
 
 
 def test_broken_records():
-    for rows, kind, match in [
-        ([{"text": "x"}, {"txt": "y"}], Plain, "rows, line 2: there is no 'text'"),
-        ([{"words": ["a", "b"], "tags": ["O"]}], Tagged, "2 words and 1 tags"),
-        ([{"words": ["a"], "tags": [1.5]}], Tagged, "'tags' should be a name"),
-        ([{"text": "a", "label": 0.5}], Labelled, "'label' should be a name, found 0.5"),
+    for rows, example_type, match in [
+        ([{"text": "x"}, {"txt": "y"}], Document, "rows, line 2: missing column or key 'text'"),
+        ([{"words": ["a", "b"], "tags": ["O"]}], TaggedSentence, "2 words but 1 tags"),
+        ([{"words": ["a"], "tags": [1.5]}], TaggedSentence, "'tags' should be a class name"),
+        ([{"text": "a", "label": 0.5}], LabeledText, "'label' should be a class name .*, found 0.5"),
         ([{"question": "q", "context": "c", "answers": [{"text": "c"}]}], Question, "`answer_start`"),
-        ([{"question": "q", "context": "c", "answers": {"text": ["c"], "answer_start": []}}], Question, "two lists"),
-        ([{"text": "a"}, "b"], Plain, "line 2: expected a dictionary, found str"),
+        (
+            [{"question": "q", "context": "c", "answers": {"text": ["c"], "answer_start": []}}],
+            Question,
+            "of equal length",
+        ),
+        ([{"text": "a"}, "b"], Document, "line 2: expected a dictionary, found str"),
     ]:
-        fails(match, kind, rows)
+        fails(match, example_type, rows)
 
 
 def test_wrong_calls(tmp_path):
     path = write(tmp_path, "a.tsv", "")
     assert list(read(Pair, [path])) == []
-    with pytest.raises(ValueError, match=re.escape(f"give ['{path}']")):
+    with pytest.raises(ValueError, match=re.escape(f"pass ['{path}']")):
         read(Pair, path.as_posix())
     with pytest.raises(ValueError, match="the tasks are translate"):
         read("translation", [path])
-    with pytest.raises(ValueError, match="Text files hold no Pair"):
+    with pytest.raises(ValueError, match="Text files cannot contain Pair"):
         read(Pair, [path], Text())
     with pytest.raises(ValueError, match="no files"):
         read(Pair, [])
-    assert [one.label for one in read(Labelled, [{"text": "a", "label": "2"}], label=Label.NUMBER)] == [2.0]
+    assert [one.label for one in read(LabeledText, [{"text": "a", "label": "2"}], label_type=LabelType.SCORE)] == [2.0]

@@ -1,4 +1,4 @@
-"""The readers on real sets: as many examples as their publishers say, and what is wrong in them is said."""
+"""The readers on real datasets: the published numbers of examples, and errors with the line."""
 
 import os
 from pathlib import Path
@@ -10,7 +10,7 @@ from regard.data.reader import read
 from regard.tokenization.text_files import DataError
 
 DATA = Path(os.environ.get("REGARD_DATA", ""))
-pytestmark = pytest.mark.skipif(not os.environ.get("REGARD_DATA"), reason="REGARD_DATA does not say where real data is")
+pytestmark = pytest.mark.skipif(not os.environ.get("REGARD_DATA"), reason="REGARD_DATA is not set")
 
 STS = Table(separator="\t", columns={"label": 4, "text": 5, "pair": 6}, cells=Cells.AT_LEAST)
 TREC = Table(separator=" ", columns={"label": 0, "text": 1}, cells=Cells.REST, quoting=Quoting.NONE)
@@ -47,5 +47,5 @@ def test_scores_are_in_their_range():
 
 
 def test_a_set_of_mixed_encodings_is_refused_with_the_line():
-    with pytest.raises(DataError, match=r"train\.txt, line 66: byte 60 .*b'\\xf0'.* is no UTF-8"):
+    with pytest.raises(DataError, match=r"train\.txt, line 66: byte 60 .*b'\\xf0'.* is not valid UTF-8"):
         list(read("classify", [DATA / "trec/train.txt"], TREC))

@@ -9,7 +9,7 @@ from regard.demo import dates, number_words
 
 
 @pytest.mark.parametrize(
-    ("said", "expected"),
+    ("words", "expected"),
     [
         (number_words.english_year(1987), "nineteen eighty-seven"),
         (number_words.english_year(1905), "nineteen oh five"),
@@ -36,44 +36,45 @@ from regard.demo import dates, number_words
         (number_words.spanish(31), "treinta y uno"),
     ],
 )
-def test_numbers_in_words(said, expected):
-    assert said == expected
+def test_numbers_in_words(words, expected):
+    assert words == expected
 
 
 @pytest.mark.parametrize(
-    "say", [number_words.english_year, number_words.german_year, number_words.french_year, number_words.spanish_year]
+    "year_words",
+    [number_words.english_year, number_words.german_year, number_words.french_year, number_words.spanish_year],
 )
-def test_no_two_years_sound_alike(say):
-    assert len({say(year) for year in range(1900, 2100)}) == 200
+def test_no_two_years_sound_alike(year_words):
+    assert len({year_words(year) for year in range(1900, 2100)}) == 200
 
 
-def test_every_way_tells_days_apart():
-    some = dates.days(200, seed=1)
-    for way in dates.SEEN + dates.UNSEEN:
-        assert len({dates.write(way, day) for day in some}) == len(some), way
+def test_every_template_distinguishes_days():
+    days = dates.sample_days(200, seed=1)
+    for template in dates.TRAIN_TEMPLATES + dates.HELD_OUT_TEMPLATES:
+        assert len({dates.format_date(template, day) for day in days}) == len(days), template
 
 
-def test_ways_that_are_never_seen_are_never_seen():
-    assert not set(dates.SEEN) & set(dates.UNSEEN)
-    some = dates.days(300, seed=2)
-    seen = {dates.write(way, day) for way in dates.SEEN for day in some}
-    unseen = {dates.write(way, day) for way in dates.UNSEEN for day in some}
-    # A few texts come out alike by chance: a French month that needs no shortening, a day of two figures.
-    assert len(seen & unseen) < 0.15 * len(unseen)
+def test_held_out_templates_do_not_occur_in_training():
+    assert not set(dates.TRAIN_TEMPLATES) & set(dates.HELD_OUT_TEMPLATES)
+    days = dates.sample_days(300, seed=2)
+    train = {dates.format_date(template, day) for template in dates.TRAIN_TEMPLATES for day in days}
+    held_out = {dates.format_date(template, day) for template in dates.HELD_OUT_TEMPLATES for day in days}
+    # A few texts are equal by coincidence: a French month without an abbreviation, a day with two digits.
+    assert len(train & held_out) < 0.15 * len(held_out)
 
 
 def test_days_are_different_and_fixed_by_the_seed():
-    assert dates.days(500, seed=3) == dates.days(500, seed=3)
-    assert len(set(dates.days(5000, seed=3))) == 5000
-    assert dates.days(50, seed=3) != dates.days(50, seed=4)
+    assert dates.sample_days(500, seed=3) == dates.sample_days(500, seed=3)
+    assert len(set(dates.sample_days(5000, seed=3))) == 5000
+    assert dates.sample_days(50, seed=3) != dates.sample_days(50, seed=4)
 
 
 def test_pairs_are_texts_and_iso_dates():
-    which = dates.days(400, seed=5)
-    made = list(dates.pairs(which, dates.SEEN, seed=6))
-    assert [target for _, target in made] == [day.isoformat() for day in which]
-    assert made == list(dates.pairs(which, dates.SEEN, seed=6))
-    for text, target in made:
+    days = dates.sample_days(400, seed=5)
+    pairs = list(dates.make_pairs(days, dates.TRAIN_TEMPLATES, seed=6))
+    assert [target for _, target in pairs] == [day.isoformat() for day in days]
+    assert pairs == list(dates.make_pairs(days, dates.TRAIN_TEMPLATES, seed=6))
+    for text, target in pairs:
         year, day = date.fromisoformat(target).year, date.fromisoformat(target).day
-        figures = {int(number) for number in re.findall(r"\d+", text)}
-        assert not figures or figures & {year, day, int(target.replace("-", ""))}, (text, target)
+        numbers = {int(number) for number in re.findall(r"\d+", text)}
+        assert not numbers or numbers & {year, day, int(target.replace("-", ""))}, (text, target)

@@ -1,4 +1,4 @@
-"""Labels, tags and answers from a network that says what the test wants: each token's own scores."""
+"""Labels, tags and answers from a network with fixed logits: those of each token id."""
 
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,45 +15,47 @@ from regard.evaluation import predict
 CLS = 1
 
 
-class Says:
-    """A network that gives each token the scores of its id, or each row those of its first token."""
+class FixedLogits:
+    """A network that returns for each token the logits of its id, or for each row those of its first token."""
 
     def __init__(self, table, rowwise=False):
         self.table, self.rowwise = torch.tensor(table), rowwise
 
-    def __call__(self, tokens, rows):
-        scores = self.table[tokens]
-        return SimpleNamespace(logits=scores[rows.first] if self.rowwise else scores)
+    def __call__(self, tokens, layout):
+        logits = self.table[tokens]
+        return SimpleNamespace(logits=logits[layout.first_indices] if self.rowwise else logits)
 
 
 def test_labels_by_the_number_of_their_example():
-    network = Says([[0.0, 1.0], [2.0, 1.0], [0.0, 3.0]], rowwise=True)
+    network = FixedLogits([[0.0, 1.0], [2.0, 1.0], [0.0, 3.0]], rowwise=True)
     second = batch(tokens=ids([0, 1]))
     second.indices[:] = 7
-    found = predict.labels(network, [batch(tokens=ids([1], [2, 1, 1])), second])
+    found = predict.predict_labels(network, [batch(tokens=ids([1], [2, 1, 1])), second])
     assert found == {0: 0, 1: 1, 7: 1}
 
 
 def test_the_tag_of_a_word_is_that_of_its_first_token():
     tokens, words = ids([0, 3, 4, 2, 0]), ids([-1, 0, 0, 1, -1])
-    found = predict.tags(
-        Says([[0.0] * 5, *torch.eye(5)[1:].tolist()]), [batch(tokens=tokens, words=words, example=ids([5]))]
+    found = predict.predict_tags(
+        FixedLogits([[0.0] * 5, *torch.eye(5)[1:].tolist()]), [batch(tokens=tokens, words=words, example=ids([5]))]
     )
     assert found == {5: {0: 3, 1: 2}}
 
 
 def test_of_several_windows_the_one_counts_in_which_a_word_has_most_around_it():
-    """Each token has an id of its own, so the tag tells which window it came from."""
+    """Each token has a unique id, so that the tag shows from which window it was taken."""
     first, second = [0, 1, 2, 3, 0], [0, 5, 6, 7, 0]
     words = ids([-1, 0, 1, 2, -1], [-1, 1, 2, 3, -1])
     table = torch.eye(8).tolist()
-    found = predict.tags(Says(table), [batch(tokens=ids(first, second), words=words, example=ids([0], [0]))])
+    found = predict.predict_tags(
+        FixedLogits(table), [batch(tokens=ids(first, second), words=words, example=ids([0], [0]))]
+    )
     assert found == {0: {0: 1, 1: 2, 2: 6, 3: 7}}
 
 
 def question(context, *answers):
-    found = tuple(Answer(text=text, start=context.index(text)) for text in answers)
-    return Question(file=Path("q.json"), line=1, id="1", question="?", context=context, answers=found)
+    spans = tuple(Answer(text=text, start=context.index(text)) for text in answers)
+    return Question(file=Path("q.json"), line=1, id="1", question="?", context=context, answers=spans)
 
 
 @given(
@@ -79,45 +81,47 @@ def test_the_best_span_by_trying_all_of_them(rows):
 
 
 def rows_of(context, *windows, first=(CLS, CLS)):
-    """A row for each window of words, behind the classification token and a question."""
-    places = [(start := context.index(word), start + len(word)) for word in context.split()]
-    tokens = [[begin, 2, *(10 + word for word in window)] for begin, window in zip(first, windows, strict=True)]
+    """A row for each window of words, after the CLS token and a question."""
+    offsets = [(start := context.index(word), start + len(word)) for word in context.split()]
+    tokens = [[cls, 2, *(10 + word for word in window)] for cls, window in zip(first, windows, strict=True)]
     return batch(
         tokens=ids(*tokens),
-        begins=ids(*([0, 0, *(places[word][0] for word in window)] for window in windows)),
-        ends=ids(*([0, 0, *(places[word][1] for word in window)] for window in windows)),
+        begins=ids(*([0, 0, *(offsets[word][0] for word in window)] for window in windows)),
+        ends=ids(*([0, 0, *(offsets[word][1] for word in window)] for window in windows)),
         example=ids(*([0] for _ in windows)),
     )
 
 
-@pytest.mark.parametrize("turn", [1, -1])
-def test_answers_from_the_window_with_the_highest_score(turn):
+@pytest.mark.parametrize("direction", [1, -1])
+def test_answers_from_the_window_with_the_highest_score(direction):
     context = "one two three four five"
     table = torch.zeros(15, 2)
     table[12, 0], table[13, 1] = 3.0, 2.0  # three … four
     table[10, 0] = 4.0  # one, which is not in the window of "four"
     table[CLS], table[2] = 9.0, 8.0  # neither is part of the context
-    rows = rows_of(context, *[[0, 1, 2], [1, 2, 3, 4]][::turn])
-    assert predict.answers(Says(table.tolist()), [rows], [question(context, "two")], CLS) == {0: "three four"}
+    rows = rows_of(context, *[[0, 1, 2], [1, 2, 3, 4]][::direction])
+    assert predict.predict_answers(FixedLogits(table.tolist()), [rows], [question(context, "two")], CLS) == {
+        0: "three four"
+    }
 
 
-@pytest.mark.parametrize(("nothing", "expected"), [(2.4, "three four"), (2.6, "")])
-def test_no_answer_where_it_has_the_higher_score_in_every_window(nothing, expected):
+@pytest.mark.parametrize(("no_answer_logit", "expected"), [(2.4, "three four"), (2.6, "")])
+def test_no_answer_where_it_has_the_higher_score_in_every_window(no_answer_logit, expected):
     context = "one two three four five"
     table = torch.zeros(15, 2)
     table[12, 0], table[13, 1] = 3.0, 2.0
-    table[CLS] = nothing
+    table[CLS] = no_answer_logit
     rows = rows_of(context, [0, 1, 2], [1, 2, 3, 4])
-    asked = [question(context), question("another", "another")]
-    assert predict.answers(Says(table.tolist()), [rows], asked, CLS) == {0: expected}
+    questions = [question(context), question("another", "another")]
+    assert predict.predict_answers(FixedLogits(table.tolist()), [rows], questions, CLS) == {0: expected}
 
 
 @pytest.mark.parametrize("first", [(CLS, 3), (3, CLS)])
 def test_one_window_that_has_no_answer_does_not_decide(first):
-    """Where there is no classification token, a row's first token stands for "no answer"."""
+    """Without a CLS token, the first token of a row stands for "no answer"."""
     context = "one two three four five"
     table = torch.zeros(15, 2)
     table[12, 0], table[13, 1] = 3.0, 2.0
     table[CLS], table[3] = 9.0, 1.0
     rows = rows_of(context, [0, 1, 2], [1, 2, 3, 4], first=first)
-    assert predict.answers(Says(table.tolist()), [rows], [question(context)], None) == {0: "three four"}
+    assert predict.predict_answers(FixedLogits(table.tolist()), [rows], [question(context)], None) == {0: "three four"}

@@ -1,4 +1,4 @@
-"""Before anything is trained, the data is looked at; while it is trained, it is measured in the task's own way."""
+"""`regard.train` checks the data before training, and computes the task's metrics during training."""
 
 import json
 
@@ -24,7 +24,7 @@ model_dim = 16
 heads = 2
 inner_dim = 16
 [training]
-tokens = 512
+batch_tokens = 512
 steps = 2
 evaluate_every = 1
 save_every = 2
@@ -34,9 +34,9 @@ save_every = 2
 @pytest.fixture
 def recipe(tmp_path):
     for name, count in (("train", 200), ("valid", 10)):
-        made = list(dates.pairs(dates.days(count, seed=count), dates.SEEN, seed=1))
-        (tmp_path / f"{name}.text").write_text("".join(f"{text}\n" for text, _ in made), encoding="utf-8")
-        (tmp_path / f"{name}.iso").write_text("".join(f"{iso}\n" for _, iso in made), encoding="utf-8")
+        pairs = list(dates.make_pairs(dates.sample_days(count, seed=count), dates.TRAIN_TEMPLATES, seed=1))
+        (tmp_path / f"{name}.text").write_text("".join(f"{text}\n" for text, _ in pairs), encoding="utf-8")
+        (tmp_path / f"{name}.iso").write_text("".join(f"{iso}\n" for _, iso in pairs), encoding="utf-8")
     (tmp_path / "recipe.toml").write_text(RECIPE, encoding="utf-8")
     return tmp_path / "recipe.toml"
 
@@ -44,8 +44,8 @@ def recipe(tmp_path):
 def test_data_that_has_to_be_mended_is_not_trained_on(recipe):
     target = recipe.with_name("train.iso")
     target.write_text("".join(target.read_text().splitlines(keepends=True)[:-1]))
-    with pytest.raises(ValueError, match=r"mended first(.|\n)*train\.iso(.|\n)*199"):
-        regard.train(recipe, folder=recipe.with_name("run"))
+    with pytest.raises(ValueError, match=r"must be fixed first(.|\n)*train\.iso(.|\n)*199"):
+        regard.train(recipe, output=recipe.with_name("run"))
     assert not recipe.with_name("run").exists()
 
 
@@ -53,22 +53,22 @@ def test_doubtful_data_is_said_and_trained_on(recipe, capsys):
     target, source = recipe.with_name("train.iso"), recipe.with_name("train.text")
     target.write_text(target.read_text() + "2000-01-01\n")
     source.write_text(source.read_text(encoding="utf-8") + "1.1.2000 \x07\n", encoding="utf-8")
-    regard.train(recipe, {"training.steps": 1}, folder=recipe.with_name("run"))
+    regard.train(recipe, {"training.steps": 1}, output=recipe.with_name("run"))
     assert "train.text, line 201: " in capsys.readouterr().err
 
 
 def test_translations_are_measured_and_shown(recipe, monkeypatch, capsys):
-    said = []
-    translated = evaluate._translated
-    monkeypatch.setattr(evaluate, "_translated", lambda *given: said.append(translated(*given)) or said[-1])
-    best = regard.train(recipe, folder=recipe.with_name("run"))
+    results = []
+    translate = evaluate._translate
+    monkeypatch.setattr(evaluate, "_translate", lambda *args: results.append(translate(*args)) or results[-1])
+    best = regard.train(recipe, output=recipe.with_name("run"))
     lines = [json.loads(line) for line in (recipe.with_name("run") / "metrics.jsonl").read_text().splitlines()]
-    found = [value for line in lines for name, value in line.items() if name.endswith("bleu")]
+    bleu = [value for line in lines for name, value in line.items() if name.endswith("bleu")]
     targets = [recipe.with_name("valid.iso").read_text().splitlines()]
-    measured = [texts for texts in said if len(texts) == 10]
-    assert found == pytest.approx([sacrebleu.corpus_bleu(texts, targets).score for texts in measured])
-    assert len(found) == 2
-    assert capsys.readouterr().err.count("written  ") >= 6
-    texts = [written.text for written in regard.load(best).translate(["1 May 2000", ""])]
+    evaluated = [texts for texts in results if len(texts) == 10]
+    assert bleu == pytest.approx([sacrebleu.corpus_bleu(texts, targets).score for texts in evaluated])
+    assert len(bleu) == 2
+    assert capsys.readouterr().err.count("    output    ") >= 6
+    texts = [translation.text for translation in regard.load(best).translate(["1 May 2000", ""])]
     assert len(texts) == 2
     assert texts[1] == ""
