@@ -1,1 +1,1 @@
-"""From a recipe to a trained network: objectives, optimisers, schedules, the loop, its exact state."""
+"""Recipes, objectives, optimizers, losses, and the training run."""

@@ -1,37 +1,46 @@
-"""Folders, runs and recipes written before the names changed still open, resume, and give the same bits.
+"""Model folders, runs and recipes of version 0.1, written before the names changed, still open and give the same bits.
 
 `before_renaming.tar.xz` was made by commit f2df6b6 on one thread: eight runs (one for each task, and a distillation),
 each stopped after step 13 of 24, and three model folders (a published layout, our own names, int8 with a shortlist).
-`expected.json` holds what that version made of them: digests of all tensors of the last state and of the best network,
+`expected.json` holds the results of that version: digests of all tensors of the last checkpoint and of the best model,
 every line of metrics, every translation with its score. `{HERE}` stands for the folder they were made in.
 """
 
 import hashlib
 import json
+import re
 import tarfile
 from pathlib import Path
 
 import pytest
 import torch
 from safetensors.torch import load_file
+from typer.testing import CliRunner
 
 import regard
+from regard.cli.main import app
+from regard.training.recipe.legacy_keys import RENAMED_ENVIRONMENT, RENAMED_METRICS, RENAMED_PROGRESS
+from regard.training.run.curves import group_panels
+from regard.training.run.run_dir import read_metrics
 
 ARCHIVE = Path(__file__).with_name("before_renaming.tar.xz")
 RUNS = ("translate", "distill", "fill", "generate", "summarize", "classify", "tag", "answer")
 
 
-@pytest.fixture(scope="module")
-def here(tmp_path_factory):
-    """The archive, unpacked, with its paths pointing to where it is now."""
-    place = tmp_path_factory.mktemp("before_renaming")
+def unpack(folder):
+    """Unpack the archive, with its paths pointing to the new folder."""
     with tarfile.open(ARCHIVE) as archive:
-        archive.extractall(place, filter="data")
-    for path in place.rglob("*"):
+        archive.extractall(folder, filter="data")
+    for path in folder.rglob("*"):
         if path.is_file() and path.suffix in (".json", ".toml", ""):
             text = path.read_text(encoding="utf-8")
-            path.write_text(text.replace("{HERE}", str(place / "runs")), encoding="utf-8")
-    return place
+            path.write_text(text.replace("{HERE}", str(folder / "runs")), encoding="utf-8")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def here(tmp_path_factory):
+    return unpack(tmp_path_factory.mktemp("before_renaming"))
 
 
 @pytest.fixture(scope="module")
@@ -48,51 +57,100 @@ def one_thread():
 
 
 def digests(path):
-    found = {}
+    result = {}
     for name, tensor in sorted(load_file(path).items()):
         raw = tensor.contiguous().view(torch.uint8).numpy() if tensor.ndim else tensor.numpy()
-        found[name] = hashlib.sha256(raw.tobytes()).hexdigest()[:16]
-    return found
+        result[name] = hashlib.sha256(raw.tobytes()).hexdigest()[:16]
+    return result
 
 
-def last_state(run):
+def last_checkpoint(run):
     return sorted((run / "checkpoints").glob("step-*"))[-1]
 
 
+def renamed(values, names):
+    """The values of the old version under the names that they have now."""
+    return {names.get(name, name): value for name, value in values.items()}
+
+
 @pytest.mark.parametrize("name", RUNS)
-def test_a_run_goes_on_bit_for_bit(name, here, expected, one_thread, capsys):
+def test_a_run_resumes_bit_for_bit(name, here, expected, one_thread, capsys):
     folder, wanted = here / "runs" / name, expected[name]
-    best = regard.train(folder / "recipe.toml", folder=folder / "run", resume=True)
-    said = capsys.readouterr().err
-    assert "going on from step 13" in said
-    assert "not the one that this run began with" not in said
-    assert "begun once more" not in said
-    assert "looked for anew" not in said
-    found = json.loads((last_state(folder / "run") / "state.json").read_text())
-    machine = {key: found["machine"][key] for key in wanted["machine"]}
-    if machine != wanted["machine"]:
-        pytest.skip(f"bits are those of another machine: {wanted['machine']}, and this one is {machine}")
-    assert found["progress"] == wanted["progress"]
-    assert digests(last_state(folder / "run") / "state.safetensors") == wanted["state"]
+    old_metrics = (folder / "run" / "metrics.jsonl").read_bytes()
+    at_stop = json.loads((last_checkpoint(folder / "run") / "state.json").read_text())["progress"]
+    best = regard.train(folder / "recipe.toml", output=folder / "run", resume=True)
+    err = capsys.readouterr().err
+    note, *log = err.splitlines()
+    assert note.startswith(f"{folder / 'recipe.toml'}: renamed: ")
+    assert "training.tokens is now training.batch_tokens" in note
+    assert "training.report_every is now training.log_every" in note
+    assert not any("is now" in line for line in log)
+    assert "resuming from step 13" in log
+    assert "the recipe changed" not in err
+    assert "starting a new epoch" not in err
+    assert "selected again" not in err
+    found = json.loads((last_checkpoint(folder / "run") / "state.json").read_text())
+    wanted_environment = renamed(wanted["machine"], RENAMED_ENVIRONMENT)
+    environment = {key: found["environment"][key] for key in wanted_environment}
+    if environment != wanted_environment:
+        pytest.skip(f"bits are those of another machine: {wanted_environment}, and this one is {environment}")
+    assert "results may differ" not in err
+    lines = (folder / "run" / "metrics.jsonl").read_bytes().splitlines(keepends=True)
+    assert b"".join(lines).startswith(old_metrics[: at_stop["metrics"]])  # what the old version wrote is not rewritten
+    assert [renamed(json.loads(line), RENAMED_METRICS) for line in lines] == [
+        renamed(line, RENAMED_METRICS) for line in wanted["metrics"]
+    ]
+    progress = renamed(wanted["progress"], RENAMED_PROGRESS)
+    progress["metrics_bytes"] = sum(len(line) for line in lines if b"averaged_steps" not in line)  # of the new names
+    assert found["progress"] == progress
+    assert digests(last_checkpoint(folder / "run") / "state.safetensors") == wanted["state"]
     assert digests(best / "model.safetensors") == wanted["best"]
-    lines = [json.loads(line) for line in (folder / "run" / "metrics.jsonl").read_text().splitlines()]
-    assert lines == wanted["metrics"]
 
 
-def same(found, wanted):
-    assert [one.text for one in found] == [one["text"] for one in wanted]
-    assert [one.score for one in found] == pytest.approx([one["score"] for one in wanted], abs=1e-5)
+@pytest.mark.parametrize("name", ["translate", "answer"])
+def test_an_old_run_is_plotted_before_and_after_it_resumes(name, tmp_path, one_thread):
+    """The lines above the stop have old names, those below new ones: each metric is still one curve."""
+    folder = unpack(tmp_path) / "runs" / name
+    run = folder / "run"
+    assert b'"rate"' in (run / "metrics.jsonl").read_bytes()
+    before = curves(run)
+    assert [steps[-1] for steps in (before["lr"], before["grad_norm"])] == [10, 10]
+    regard.train(folder / "recipe.toml", output=run, resume=True)
+    raw = (run / "metrics.jsonl").read_bytes()
+    assert b'"rate"' in raw
+    assert b'"lr"' in raw
+    after = curves(run)
+    assert after.keys() == before.keys()
+    assert after["lr"] == after["grad_norm"] == after["loss"] == [5, 10, 15, 20, 24]
+    done = CliRunner().invoke(app, ["plot", str(run)])
+    assert done.exit_code == 0, done.output
+    labels = re.findall(r">([a-z][a-z_ 0-9]*)</text>", (run / "curves.svg").read_text())
+    assert labels.count("lr") == labels.count("grad norm") == 1
+    assert not {"rate", "gradient", "valid exact"} & {*labels}
+
+
+def curves(run):
+    """The steps of each curve of a run."""
+    panels = group_panels(read_metrics(run / "metrics.jsonl"))
+    return {curve.name: [step for step, _ in curve.points] for panel in panels for curve in panel}
+
+
+def check_translations(translations, wanted):
+    assert [translation.text for translation in translations] == [line["text"] for line in wanted]
+    assert [translation.score for translation in translations] == pytest.approx(
+        [line["score"] for line in wanted], abs=1e-5
+    )
 
 
 @pytest.mark.parametrize(
     ("folder", "kind", "precision"),
-    [("marian", "float32", None), ("marian", "engine", "fp32"), ("own", "float32", None), ("int8", "int8", "int8")],
+    [("marian", "float32", None), ("marian", "engine", "float32"), ("own", "float32", None), ("int8", "int8", "int8")],
 )
 def test_a_model_folder_opens_and_translates_as_before(folder, kind, precision, here, expected):
     model = regard.load(here / "models" / folder, precision=precision)
-    same(model.translate(expected["marian"]["lines"], beam=2), expected[folder][kind])
+    check_translations(model.translate(expected["marian"]["lines"], beam=2), expected[folder][kind])
 
 
 def test_a_shortlist_is_read_as_before(here, expected):
     model = regard.load(here / "models" / "int8", precision="int8")
-    same(model.translate(expected["marian"]["lines"], shortlist=True), expected["int8"]["shortlist"])
+    check_translations(model.translate(expected["marian"]["lines"], shortlist=True), expected["int8"]["shortlist"])

@@ -1,4 +1,4 @@
-"""A full disk and a read-only folder: the last good state stays, the error says so, and --resume goes on exactly."""
+"""Full disk and read-only directory: the last checkpoint survives, the error names it, and --resume is exact."""
 
 import errno
 import os
@@ -16,7 +16,7 @@ def full_disk(*_, **__):
 
 
 class Flaky:
-    """A system whose calls fail from a certain one on, until it is mended."""
+    """System calls that fail from a certain number on."""
 
     NAMES = ("fsync", "mkdir", "rename", "truncate", "replace")
 
@@ -36,29 +36,29 @@ class Flaky:
 
 
 def test_a_run_on_a_full_disk_goes_on_when_there_is_room_again(tmp_path, monkeypatch):
-    """Calls of the system fail from a certain one on; after --resume the run is the one that never failed."""
+    """System calls fail from a certain number on; after --resume the run equals one that never failed."""
     recipe = write_recipe(tmp_path)
     change = {"training.steps": 8, "training.evaluate_every": 4, "training.save_every": 2}
-    train(recipe, change, folder=tmp_path / "whole")
+    train(recipe, change, output=tmp_path / "whole")
     expected = files_of(tmp_path / "whole")
-    for number, working in enumerate((5, 23, 41)):  # calls that work: while preparing, at a state, at the best network
+    for number, working in enumerate((5, 23, 41)):  # fail while preparing, at a checkpoint, at the best model
         run = tmp_path / f"run-{number}"
         shutil.copytree(tmp_path / "whole" / "cache", run / "cache")
         with monkeypatch.context() as patch:
             Flaky(patch, working)
             with pytest.raises(OSError, match="No space left") as caught:
-                train(recipe, change, folder=run, resume=True)
-        good = state.saved(run / "checkpoints")
-        assert all(state.load(path).progress.step == step for step, path in good.items())
+                train(recipe, change, output=run, resume=True)
+        good = state.list_checkpoints(run / "checkpoints")
+        assert all(state.load_checkpoint(path).progress.step == step for step, path in good.items())
         if str(caught.value).startswith("step"):
-            said = f"The last good state is of step {list(good)[-1]}" if good else "No state was written"
+            said = f"Last good checkpoint: step {list(good)[-1]}" if good else "No checkpoint was saved yet"
             assert said in str(caught.value)
-        train(recipe, change, folder=run, resume=True)
+        train(recipe, change, output=run, resume=True)
         assert files_of(run) == expected
 
 
 def test_a_folder_that_cannot_be_written_to(tmp_path, monkeypatch):
-    """The user of these tests may be the superuser, for whom no folder is read-only: so the system says it."""
+    """Tests may run as superuser, for whom no directory is read-only, so the system call is patched."""
     recipe = write_recipe(tmp_path)
 
     def refuse(path, *args, **kwargs):
@@ -66,7 +66,7 @@ def test_a_folder_that_cannot_be_written_to(tmp_path, monkeypatch):
 
     monkeypatch.setattr(os, "mkdir", refuse)
     with pytest.raises(PermissionError, match=r"Permission denied: .*somewhere"):
-        train(recipe, folder=tmp_path / "somewhere")
+        train(recipe, output=tmp_path / "somewhere")
 
 
 def test_the_state_of_a_folder_that_becomes_read_only(tmp_path, monkeypatch):
@@ -80,6 +80,6 @@ def test_the_state_of_a_folder_that_becomes_read_only(tmp_path, monkeypatch):
         return real(path, *args, **kwargs)
 
     monkeypatch.setattr(os, "mkdir", refuse)
-    with pytest.raises(OSError, match=r"step 4: .*Read-only file system.*The last good state is of step 2"):
-        train(recipe, change, folder=tmp_path / "run")
-    assert list(state.saved(tmp_path / "run" / "checkpoints")) == [2]
+    with pytest.raises(OSError, match=r"step 4: .*Read-only file system.*Last good checkpoint: step 2"):
+        train(recipe, change, output=tmp_path / "run")
+    assert list(state.list_checkpoints(tmp_path / "run" / "checkpoints")) == [2]

@@ -1,4 +1,4 @@
-"""The loss is per token over the whole update, whatever the accumulation or the shapes of the batches."""
+"""The loss is per token over an optimizer step, for any gradient accumulation and any batch shapes."""
 
 import pytest
 from unit.training.tiny_data import batch, ids
@@ -8,14 +8,18 @@ from regard.transformer.network import build
 
 
 def test_the_loss_is_per_token_however_an_update_is_cut(tmp_path):
-    """One batch; two halves with unequal counts; five pieces. The same gradients within 1e-12, the same loss."""
+    """One batch; two parts with unequal counts; five parts: equal gradients within 1e-12, equal loss."""
     given = pairs(10)
     whole = loop(tmp_path / "1", Fixed(given))
-    halves = loop(tmp_path / "2", Fixed(part(given, 0, 1, 2), part(given, *range(3, 10))), accumulate=2)
-    pieces = loop(tmp_path / "5", Fixed(*(part(given, i, i + 1) for i in range(0, 10, 2))), accumulate=5)
+    halves = loop(
+        tmp_path / "2", Fixed(part(given, 0, 1, 2), part(given, *range(3, 10))), gradient_accumulation_steps=2
+    )
+    pieces = loop(
+        tmp_path / "5", Fixed(*(part(given, i, i + 1) for i in range(0, 10, 2))), gradient_accumulation_steps=5
+    )
     counts = [len(row) for row in given[1]]
     assert sum(counts[:3]) != sum(counts[3:])
-    found = [run.update(run.batches.at(0, 0)) for run in (whole, halves, pieces)]
+    found = [run.update(run.batches.iter_from(0, 0)) for run in (whole, halves, pieces)]
     assert [count for _, count, _ in found] == [sum(counts)] * 3
     for (loss, _, norm), run in zip(found, (whole, halves, pieces), strict=True):
         assert loss == pytest.approx(found[0][0], rel=1e-12)
@@ -24,10 +28,10 @@ def test_the_loss_is_per_token_however_an_update_is_cut(tmp_path):
 
 
 def test_a_mean_of_means_would_be_another_gradient(tmp_path):
-    """The test above could fail: what others did until 2024 gives another gradient on the same rows."""
+    """The test above could fail: a mean of means, usual until 2024, gives another gradient on the same sequences."""
     given = pairs(10)
     whole = loop(tmp_path / "1", Fixed(given))
-    whole.update(whole.batches.at(0, 0))
+    whole.update(whole.batches.iter_from(0, 0))
     network, objective = whole.network, whole.objective
     total = {}
     for places in (range(3), range(3, 10)):
@@ -39,5 +43,5 @@ def test_a_mean_of_means_would_be_another_gradient(tmp_path):
         for name, value in gradients(whole).items():
             total[name] = total.get(name, 0) + value
     again = loop(tmp_path / "2", Fixed(given))
-    again.update(again.batches.at(0, 0))
+    again.update(again.batches.iter_from(0, 0))
     assert largest_difference(gradients(again), total) > 1e-3

@@ -1,4 +1,4 @@
-"""A run stopped at any moment, kill -9 included, and resumed gives bit for bit the run that was not stopped."""
+"""A run that is stopped at any moment, also by kill -9, and resumed equals bit for bit one that was not stopped."""
 
 import json
 import os
@@ -13,13 +13,13 @@ from unit.training.tiny_data import RECIPE, write_recipe
 import regard
 
 ROOT = str(Path(regard.__file__).parents[1])
-EVERYTHING = RECIPE + 'ema = 0.9\naverage = { kind = "best", count = 3 }\npatience = 50\n'
+EVERYTHING = RECIPE + 'ema_decay = 0.9\naverage_checkpoints = { kind = "best", count = 3 }\npatience = 50\n'
 DRAWN = (
     EVERYTHING.replace('kind = "words"\nsize = 40', 'kind = "bpe"\nsize = 300')
-    .replace("[training]", "[objective]\nagreement = 1.0\nsplitting = 0.2\n\n[training]")
-    .replace('kind = "adamw", rate = 5e-3', 'kind = "muon", rate = 5e-3')
+    .replace("[training]", "[objective]\nrdrop = 1.0\nbpe_dropout = 0.2\n\n[training]")
+    .replace('kind = "adamw", lr = 5e-3', 'kind = "muon", lr = 5e-3')
 )
-"""What draws most by chance: tokens are taken apart, and read twice with other dropout."""
+"""The most random numbers: BPE-dropout, and two forward passes with different dropout."""
 MASKED = """
 task = "fill"
 
@@ -36,13 +36,13 @@ family = "roformer"
 layers = 1
 model_dim = 16
 heads = 2
-length = 16
+max_length = 16
 
 [training]
-tokens = 96
+batch_tokens = 96
 steps = 24
-optimizer = { kind = "adafactor", rate = 5e-3 }
-schedule = { kind = "cosine", warmup = 5 }
+optimizer = { kind = "adafactor", lr = 5e-3 }
+schedule = { kind = "cosine", warmup_steps = 5 }
 evaluate_every = 8
 save_every = 4
 """
@@ -70,9 +70,9 @@ def test_killed_at_twenty_random_points(tmp_path):
     check(killed_runs(tmp_path, seed=1, points=20), 20)
 
 
-@pytest.mark.parametrize("recipe", [DRAWN, MASKED], ids=["R-Drop, splitting, Muon", "masked, Adafactor"])
+@pytest.mark.parametrize("recipe", [DRAWN, MASKED], ids=["R-Drop, BPE-dropout, Muon", "masked, Adafactor"])
 def test_killed_in_other_objectives(tmp_path, recipe):
-    assert recipe.count("agreement = 1.0") == recipe.count("muon") == recipe.count('"bpe"') == (recipe is DRAWN)
+    assert recipe.count("rdrop = 1.0") == recipe.count("muon") == recipe.count('"bpe"') == (recipe is DRAWN)
     check(killed_runs(tmp_path, seed=3, points=8, recipe=recipe), 8)
 
 

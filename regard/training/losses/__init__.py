@@ -1,1 +1,1 @@
-"""Losses that are computed in one pass with their gradients."""
+"""Fused losses: computed together with their gradients."""

@@ -1,14 +1,14 @@
-"""The loss of a language model, without ever holding all its scores.
+"""Fused output projection and cross-entropy of a language model, which never stores all logits.
 
-A batch of 4,096 tokens and a vocabulary of 32,000 have half a gigabyte of scores, which torch writes and reads some ten
-times on the way to the loss and back. Here a few hundred tokens are scored at a time, while the scores are still in the
-processor's cache, and their part of the gradient is computed at once, so they are never needed again.
+A batch of 4,096 tokens and a vocabulary of 32,000 have half a gigabyte of logits, which torch writes and reads about
+ten times in the forward and backward pass. Here the logits of a few hundred tokens are computed at a time, and their
+part of the gradient at once, while they are still in the processor's cache, so they are not needed again.
 
     loss(token) = (1 - smoothing) · -log p(target) + smoothing · mean over the vocabulary of -log p
 
-With logits = x·Wᵀ + b, p = softmax(logits) and ε for the smoothing, the gradient of the sum by a token's logits is
-p - (1-ε)·[target] - ε/V. The last two terms need no row of the vocabulary's length: they are one row of W, and the sum
-of all rows of W.
+With logits = x·Wᵀ + b, p = softmax(logits) and label smoothing ε, the gradient of the sum with respect to the logits of
+a token is p - (1-ε)·[target] - ε/V. The last two terms need no vector of the vocabulary's length: multiplied by W they
+are one row of W, and the sum of all rows of W.
 """
 
 from __future__ import annotations
@@ -22,78 +22,79 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from regard.native import bf16
-from regard.native.training_ops import lose
-from regard.training.modules.dropout import compiled
+from regard.native.training_ops import cross_entropy_forward_backward
+from regard.training.modules.dropout import has_native_kernels
 
-SCORES = 1 << 21
-"""How many scores are held at a time."""
-SMALL = -80.0
-"""The logarithm of a probability that float32 can only just write with all its digits."""
+CHUNK_LOGITS = 1 << 21
+"""Number of logits that are computed at a time."""
+MIN_LOG_PROBABILITY = -80.0
+"""Logarithm of about the smallest probability that float32 represents with full precision."""
 
 
-def cross_entropy(
+def linear_cross_entropy(
     x: Float[Tensor, "tokens dim"],
     weight: Float[Tensor, "vocabulary dim"],
     bias: Float[Tensor, " vocabulary"] | None,
     targets: Int[Tensor, " tokens"],
-    smoothing: float = 0.0,
-    kind: type[Vocabulary] | None = None,
+    label_smoothing: float = 0.0,
+    projection: type[VocabularyProjection] | None = None,
 ) -> Float[Tensor, ""]:
-    """The sum of the losses of all tokens, when their vectors are scored by `weight` and `bias`.
+    """Return the summed cross-entropy of hidden states that `weight` and `bias` project to logits.
 
     The same as `functional.cross_entropy(functional.linear(x, weight, bias), targets, reduction="sum",
-    label_smoothing=smoothing)`, in less time and memory.
+    label_smoothing=label_smoothing)`, in less time and memory.
     """
-    wanted = torch.is_grad_enabled()
-    return ScoreAndLose.apply(x, weight, bias, targets, smoothing, wanted, kind or Vocabulary)  # type: ignore[no-untyped-call]
+    return FusedLinearCrossEntropy.apply(  # type: ignore[no-untyped-call]
+        x, weight, bias, targets, label_smoothing, torch.is_grad_enabled(), projection or VocabularyProjection
+    )
 
 
 @dataclass(frozen=True)
-class Vocabulary:
-    """The matrix of a vocabulary, and the three products that a loss makes with it."""
+class VocabularyProjection:
+    """The output projection, and the three matrix products of the loss with it."""
 
     weight: Float[Tensor, "vocabulary dim"]
     bias: Float[Tensor, " vocabulary"] | None
 
-    def scores(self, x: Float[Tensor, "tokens dim"]) -> Float[Tensor, "tokens vocabulary"]:
-        """What the vectors score."""
+    def logits(self, x: Float[Tensor, "tokens dim"]) -> Float[Tensor, "tokens vocabulary"]:
+        """Return the logits of hidden states."""
         return torch.nn.functional.linear(x, self.weight, self.bias)
 
-    def back(self, gradient: Float[Tensor, "tokens vocabulary"], to: Float[Tensor, "tokens dim"]) -> None:
-        """The gradient of the vectors, from that of their scores."""
-        torch.mm(gradient, self.weight, out=to)
+    def input_gradient(self, gradient: Float[Tensor, "tokens vocabulary"], out: Float[Tensor, "tokens dim"]) -> None:
+        """Write the gradient of the hidden states to `out`, given that of the logits."""
+        torch.mm(gradient, self.weight, out=out)
 
-    def add(self, gradient: Tensor, x: Tensor, to: Float[Tensor, "vocabulary dim"]) -> None:
-        """Add what the matrix gets of it."""
-        to.addmm_(gradient.t(), x)
+    def add_weight_gradient(self, gradient: Tensor, x: Tensor, out: Float[Tensor, "vocabulary dim"]) -> None:
+        """Add the gradient of the weight to `out`."""
+        out.addmm_(gradient.t(), x)
 
 
-class HalfVocabulary(Vocabulary):
-    """The same in bfloat16, by the compiled parts."""
-
-    @cached_property
-    def _there(self) -> bf16.Panels:
-        return bf16.Panels.of(self.weight.detach().t())
+class Bf16VocabularyProjection(VocabularyProjection):
+    """The output projection in bfloat16, with native kernels."""
 
     @cached_property
-    def _back(self) -> bf16.Panels:
-        return bf16.Panels.of(self.weight.detach())
+    def _packed_weight_t(self) -> bf16.PackedBf16Matrix:
+        return bf16.PackedBf16Matrix.pack(self.weight.detach().t())
 
-    def scores(self, x: Float[Tensor, "tokens dim"]) -> Float[Tensor, "tokens vocabulary"]:
-        """What the vectors score."""
-        return bf16.multiply(x, self._there, self.bias)
+    @cached_property
+    def _packed_weight(self) -> bf16.PackedBf16Matrix:
+        return bf16.PackedBf16Matrix.pack(self.weight.detach())
 
-    def back(self, gradient: Float[Tensor, "tokens vocabulary"], to: Float[Tensor, "tokens dim"]) -> None:
-        """The gradient of the vectors, from that of their scores."""
-        bf16.multiply(gradient, self._back, to=to)
+    def logits(self, x: Float[Tensor, "tokens dim"]) -> Float[Tensor, "tokens vocabulary"]:
+        """Return the logits of hidden states."""
+        return bf16.matmul(x, self._packed_weight_t, self.bias)
 
-    def add(self, gradient: Tensor, x: Tensor, to: Float[Tensor, "vocabulary dim"]) -> None:
-        """Add what the matrix gets of it."""
-        bf16.multiply(gradient.t(), bf16.Panels.of(x), to=to, add=True)
+    def input_gradient(self, gradient: Float[Tensor, "tokens vocabulary"], out: Float[Tensor, "tokens dim"]) -> None:
+        """Write the gradient of the hidden states to `out`, given that of the logits."""
+        bf16.matmul(gradient, self._packed_weight, out=out)
+
+    def add_weight_gradient(self, gradient: Tensor, x: Tensor, out: Float[Tensor, "vocabulary dim"]) -> None:
+        """Add the gradient of the weight to `out`."""
+        bf16.matmul(gradient.t(), bf16.PackedBf16Matrix.pack(x), out=out, accumulate=True)
 
 
-class ScoreAndLose(torch.autograd.Function):
-    """The loss, and its gradient in the same pass."""
+class FusedLinearCrossEntropy(torch.autograd.Function):
+    """Cross-entropy that computes its gradients in the forward pass."""
 
     @staticmethod
     def forward(
@@ -102,86 +103,90 @@ class ScoreAndLose(torch.autograd.Function):
         weight: Tensor,
         bias: Tensor | None,
         targets: Tensor,
-        smoothing: float,
-        gradient: bool,
-        kind: type[Vocabulary],
+        label_smoothing: float,
+        grad_enabled: bool,
+        projection_class: type[VocabularyProjection],
     ) -> Tensor:
-        """The loss. The gradients are computed on the way, if they will be asked for."""
-        wanted = tuple(gradient and needed for needed in ctx.needs_input_grad[:3])
-        x, vocabulary = x.contiguous(), kind(weight, bias)
-        gradients = Gradients(x, vocabulary, wanted)
-        size = max(1, SCORES // len(weight))
+        """Compute the loss, and the gradients of the inputs that require them."""
+        needs_grad = tuple(grad_enabled and needed for needed in ctx.needs_input_grad[:3])
+        x, projection = x.contiguous(), projection_class(weight, bias)
+        gradients = GradientAccumulator(x, projection, needs_grad)
+        size = max(1, CHUNK_LOGITS // len(weight))
         total = x.new_zeros(())
         for start in range(0, len(x), size):
-            part, aims = x[start : start + size], targets[start : start + size]
-            scores = vocabulary.scores(part)
-            if compiled(scores):
-                total += lose(scores, aims.contiguous(), smoothing)
-                gradients.add_scored(start, part, scores)
+            chunk, chunk_targets = x[start : start + size], targets[start : start + size]
+            logits = projection.logits(chunk)
+            if has_native_kernels(logits):  # the kernel replaces the logits by their gradient
+                total += cross_entropy_forward_backward(logits, chunk_targets.contiguous(), label_smoothing)
+                gradients.add_logit_gradient(start, chunk, logits)
                 continue
-            chances = scores.softmax(dim=1)
-            right = _logarithm(chances, scores, aims)
-            total -= right.sum() * (1 - smoothing)
-            if smoothing:  # the mean of all scores is the score by the mean of all rows of the matrix
-                mean = part @ weight.mean(dim=0) + (0 if bias is None else bias.mean())
-                whole = scores.gather(1, aims[:, None])[:, 0] - right
-                total -= (mean - whole).sum() * smoothing
-            if any(wanted):
-                gradients.add(start, part, chances, aims, smoothing)
+            probabilities = logits.softmax(dim=1)
+            log_probability = _target_log_probability(probabilities, logits, chunk_targets)
+            total -= log_probability.sum() * (1 - label_smoothing)
+            if label_smoothing:  # the mean of all logits is the logit of the mean row of the matrix
+                mean = chunk @ weight.mean(dim=0) + (0 if bias is None else bias.mean())
+                logsumexp = logits.gather(1, chunk_targets[:, None])[:, 0] - log_probability
+                total -= (mean - logsumexp).sum() * label_smoothing
+            if any(needs_grad):
+                gradients.add_probabilities(start, chunk, probabilities, chunk_targets, label_smoothing)
         ctx.save_for_backward(gradients.x, gradients.weight, gradients.bias)
         return total
 
     @staticmethod
     def backward(ctx: Any, *gradient: Tensor) -> tuple[Tensor | None, ...]:
-        """What `forward` computed, times the gradient of what came after."""
-        parts = (None if part is None else part * gradient[0] for part in ctx.saved_tensors)
-        return *parts, None, None, None, None
+        """Multiply the gradients that `forward` computed by the incoming gradient."""
+        gradients = (None if saved is None else saved * gradient[0] for saved in ctx.saved_tensors)
+        return *gradients, None, None, None, None
 
 
-def _logarithm(chances: Tensor, scores: Tensor, aims: Int[Tensor, " tokens"]) -> Float[Tensor, " tokens"]:
-    """log p of the targets; from the scores where p is too small to be written as a number."""
-    right = chances.gather(1, aims[:, None])[:, 0].log()
-    lost = (right < SMALL).nonzero()[:, 0]
-    if len(lost):
-        right[lost] = scores[lost].log_softmax(dim=1).gather(1, aims[lost, None])[:, 0]
-    return right
+def _target_log_probability(
+    probabilities: Tensor, logits: Tensor, targets: Int[Tensor, " tokens"]
+) -> Float[Tensor, " tokens"]:
+    """Return log p of the targets; computed from the logits if p underflows."""
+    log_probability = probabilities.gather(1, targets[:, None])[:, 0].log()
+    tiny = (log_probability < MIN_LOG_PROBABILITY).nonzero()[:, 0]
+    if len(tiny):
+        log_probability[tiny] = logits[tiny].log_softmax(dim=1).gather(1, targets[tiny, None])[:, 0]
+    return log_probability
 
 
-class Gradients:
-    """The gradients of a batch, gathered part by part."""
+class GradientAccumulator:
+    """The gradients of hidden states, weight and bias, summed chunk by chunk. None where not needed."""
 
-    def __init__(self, x: Tensor, vocabulary: Vocabulary, wanted: tuple[bool, ...]) -> None:
-        self.vocabulary = vocabulary
-        self.matrix = weight = vocabulary.weight
-        bias = vocabulary.bias
-        self.x = torch.empty_like(x) if wanted[0] else None
-        self.weight = torch.zeros_like(weight) if wanted[1] else None
-        self.bias = torch.zeros_like(bias) if bias is not None and wanted[2] else None
+    def __init__(self, x: Tensor, projection: VocabularyProjection, needs_grad: tuple[bool, ...]) -> None:
+        self.projection = projection
+        self.matrix = weight = projection.weight
+        bias = projection.bias
+        self.x = torch.empty_like(x) if needs_grad[0] else None
+        self.weight = torch.zeros_like(weight) if needs_grad[1] else None
+        self.bias = torch.zeros_like(bias) if bias is not None and needs_grad[2] else None
 
-    def add_scored(self, start: int, x: Tensor, scores: Tensor) -> None:
-        """Add a part: its vectors, and the gradient of its scores."""
+    def add_logit_gradient(self, start: int, x: Tensor, logit_gradient: Tensor) -> None:
+        """Add a chunk of hidden states, given the gradient of their logits."""
         if self.x is not None:
-            self.vocabulary.back(scores, self.x[start : start + len(x)])
+            self.projection.input_gradient(logit_gradient, self.x[start : start + len(x)])
         if self.weight is not None:
-            self.vocabulary.add(scores, x, self.weight)
+            self.projection.add_weight_gradient(logit_gradient, x, self.weight)
         if self.bias is not None:
-            self.bias.add_(scores.sum(dim=0))
+            self.bias.add_(logit_gradient.sum(dim=0))
 
-    def add(self, start: int, x: Tensor, chances: Tensor, aims: Tensor, smoothing: float) -> None:
-        """Add a part: its vectors, and how likely each token of the vocabulary is behind each of them."""
-        vocabulary, right = len(self.matrix), 1 - smoothing
+    def add_probabilities(
+        self, start: int, x: Tensor, probabilities: Tensor, targets: Tensor, label_smoothing: float
+    ) -> None:
+        """Add a chunk of hidden states, given the probabilities of all tokens at each of them."""
+        vocab_size, target_weight = len(self.matrix), 1 - label_smoothing
         if self.x is not None:
-            part = torch.mm(chances, self.matrix, out=self.x[start : start + len(x)])
-            part.sub_(self.matrix[aims], alpha=right)
-            if smoothing:
-                part.sub_(self.matrix.sum(dim=0), alpha=smoothing / vocabulary)
+            chunk = torch.mm(probabilities, self.matrix, out=self.x[start : start + len(x)])
+            chunk.sub_(self.matrix[targets], alpha=target_weight)
+            if label_smoothing:
+                chunk.sub_(self.matrix.sum(dim=0), alpha=label_smoothing / vocab_size)
         if self.weight is not None:
-            self.weight.addmm_(chances.t(), x)
-            self.weight.index_add_(0, aims, x, alpha=-right)
-            if smoothing:
-                self.weight.sub_(x.sum(dim=0), alpha=smoothing / vocabulary)
+            self.weight.addmm_(probabilities.t(), x)
+            self.weight.index_add_(0, targets, x, alpha=-target_weight)
+            if label_smoothing:
+                self.weight.sub_(x.sum(dim=0), alpha=label_smoothing / vocab_size)
         if self.bias is not None:
-            self.bias.add_(chances.sum(dim=0))
-            self.bias.index_add_(0, aims, x.new_ones(len(aims)), alpha=-right)
-            if smoothing:
-                self.bias.sub_(len(x) * smoothing / vocabulary)
+            self.bias.add_(probabilities.sum(dim=0))
+            self.bias.index_add_(0, targets, x.new_ones(len(targets)), alpha=-target_weight)
+            if label_smoothing:
+                self.bias.sub_(len(x) * label_smoothing / vocab_size)

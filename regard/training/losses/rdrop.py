@@ -1,11 +1,11 @@
-"""The loss of a language model that was asked twice and is to say the same (R-Drop), without holding all its scores.
+"""Fused output projection and R-Drop loss (Liang et al. 2021), which never stores all logits.
 
-With p and q the two answers at a place, log p − log q = d and w for the weight of their agreement,
+With p and q the distributions of the two forward passes at a position, d = log p − log q, and the weight w,
 
     loss = loss(p) + loss(q) + w · ½ · (KL(p ‖ q) + KL(q ‖ p)),    KL(p ‖ q) = Σ p·d,    KL(q ‖ p) = −Σ q·d
 
-and the gradient of the last term by the scores of p is w/2 · (p·(d − KL(p ‖ q)) + p − q); by those of q it is the same
-with the two exchanged. The rest is as in `cross_entropy.py`.
+and the gradient of the last term with respect to the logits of p is w/2 · (p·(d − KL(p ‖ q)) + p − q); for q, p and q
+are exchanged. The rest is as in `cross_entropy.py`.
 """
 
 from __future__ import annotations
@@ -17,74 +17,79 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.nn import functional
 
-from regard.native.training_ops import lose_twice
-from regard.training.losses.cross_entropy import SCORES, Gradients, Vocabulary
-from regard.training.modules.dropout import compiled
+from regard.native.training_ops import rdrop_forward_backward
+from regard.training.losses.cross_entropy import CHUNK_LOGITS, GradientAccumulator, VocabularyProjection
+from regard.training.modules.dropout import has_native_kernels
 
-Twice = Float[Tensor, "2 tokens dim"]
+PairedHidden = Float[Tensor, "2 tokens dim"]
 
 
-def agreeing_cross_entropy(
-    both: Twice,
+def rdrop_cross_entropy(
+    hidden_pair: PairedHidden,
     weight: Float[Tensor, "vocabulary dim"],
     bias: Float[Tensor, " vocabulary"] | None,
     targets: Int[Tensor, " tokens"],
-    smoothing: float,
-    agreement: float,
-    kind: type[Vocabulary] = Vocabulary,
+    label_smoothing: float,
+    rdrop_alpha: float,
+    projection: type[VocabularyProjection] = VocabularyProjection,
 ) -> Float[Tensor, ""]:
-    """The sum of both losses of all tokens, and of their disagreement, when both are scored by `weight` and `bias`."""
-    return LoseTwice.apply(both, weight, bias, targets, smoothing, agreement, kind)  # type: ignore[no-untyped-call]
+    """Return the sum over all tokens of both cross-entropies and of the weighted divergence between the two passes."""
+    return FusedRDropCrossEntropy.apply(  # type: ignore[no-untyped-call]
+        hidden_pair, weight, bias, targets, label_smoothing, rdrop_alpha, projection
+    )
 
 
-class LoseTwice(torch.autograd.Function):
-    """The loss, and its gradient in the same pass."""
+class FusedRDropCrossEntropy(torch.autograd.Function):
+    """R-Drop loss that computes its gradients in the forward pass."""
 
     @staticmethod
     def forward(
         ctx: Any,
-        both: Tensor,
+        hidden_pair: Tensor,
         weight: Tensor,
         bias: Tensor | None,
         targets: Tensor,
-        smoothing: float,
-        agreement: float,
-        kind: type[Vocabulary],
+        label_smoothing: float,
+        rdrop_alpha: float,
+        projection_class: type[VocabularyProjection],
     ) -> Tensor:
-        """The loss. The gradients are computed on the way.
+        """Compute the loss and its gradients.
 
-        The two vectors of a token stand side by side here: the matrix and its gradient are gone through once for both.
+        The two hidden states of a token are adjacent in `x`, so that each chunk uses the weight once for both passes.
         """
-        wanted = (True, *ctx.needs_input_grad[1:3])
-        x, vocabulary = both.transpose(0, 1).flatten(0, 1), kind(weight, bias)
-        gradients = Gradients(x, vocabulary, wanted)
-        size = max(1, SCORES // (2 * len(weight)))
+        needs_grad = (True, *ctx.needs_input_grad[1:3])
+        x, projection = hidden_pair.transpose(0, 1).flatten(0, 1), projection_class(weight, bias)
+        gradients = GradientAccumulator(x, projection, needs_grad)
+        size = max(1, CHUNK_LOGITS // (2 * len(weight)))
         total = x.new_zeros(())
         for start in range(0, len(targets), size):
-            place = slice(2 * start, 2 * (start + size))
-            aims = targets[start : start + size]
-            if compiled(x, weight):
-                scores = vocabulary.scores(x[place])
-                total += lose_twice(scores.view(-1, 2, len(weight)), aims.contiguous(), smoothing, agreement)
-                gradients.add_scored(place.start, x[place], scores)
+            chunk = slice(2 * start, 2 * (start + size))
+            chunk_targets = targets[start : start + size]
+            if has_native_kernels(x, weight):  # the kernel replaces the logits by their gradient
+                logits = projection.logits(x[chunk])
+                total += rdrop_forward_backward(
+                    logits.view(-1, 2, len(weight)), chunk_targets.contiguous(), label_smoothing, rdrop_alpha
+                )
+                gradients.add_logit_gradient(chunk.start, x[chunk], logits)
                 continue
-            logs = functional.linear(x[place], weight, bias).log_softmax(dim=1)
-            chances, twice = logs.exp(), aims.repeat_interleave(2)
-            total -= (1 - smoothing) * logs.gather(1, twice[:, None]).sum() + smoothing * logs.mean(dim=1).sum()
-            apart, between = (values[0::2] - values[1::2] for values in (logs, chances))
-            for chance, sign in ((chances[0::2], 1), (chances[1::2], -1)):
-                weighted = chance * apart
-                divergence = weighted.sum(dim=1, keepdim=True)
-                total += sign * agreement / 2 * divergence.sum()
-                weighted.addcmul_(chance, divergence, value=-1).add_(between)
-                chance.add_(weighted, alpha=sign * agreement / 2)
-            gradients.add(place.start, x[place], chances, twice, smoothing)
+            log_probabilities = functional.linear(x[chunk], weight, bias).log_softmax(dim=1)
+            probabilities, pair_targets = log_probabilities.exp(), chunk_targets.repeat_interleave(2)
+            target_term = (1 - label_smoothing) * log_probabilities.gather(1, pair_targets[:, None]).sum()
+            total -= target_term + label_smoothing * log_probabilities.mean(dim=1).sum()
+            log_ratio, difference = (values[0::2] - values[1::2] for values in (log_probabilities, probabilities))
+            for probability, sign in ((probabilities[0::2], 1), (probabilities[1::2], -1)):
+                weighted = probability * log_ratio
+                kl = weighted.sum(dim=1, keepdim=True)
+                total += sign * rdrop_alpha / 2 * kl.sum()
+                weighted.addcmul_(probability, kl, value=-1).add_(difference)
+                probability.add_(weighted, alpha=sign * rdrop_alpha / 2)
+            gradients.add_probabilities(chunk.start, x[chunk], probabilities, pair_targets, label_smoothing)
         ctx.save_for_backward(gradients.x, gradients.weight, gradients.bias)
         return total
 
     @staticmethod
     def backward(ctx: Any, *gradient: Tensor) -> tuple[Tensor | None, ...]:
-        """What `forward` computed, times the gradient of what came after."""
-        x, *others = (None if part is None else part * gradient[0] for part in ctx.saved_tensors)
+        """Multiply the gradients that `forward` computed by the incoming gradient."""
+        x, weight, bias = (None if saved is None else saved * gradient[0] for saved in ctx.saved_tensors)
         assert x is not None
-        return x.view(-1, 2, x.shape[1]).transpose(0, 1), *others, None, None, None, None
+        return x.view(-1, 2, x.shape[1]).transpose(0, 1), weight, bias, None, None, None, None

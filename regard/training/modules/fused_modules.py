@@ -1,12 +1,12 @@
-"""A network made quicker to train on a CPU: some of its parts are replaced by others that compute the same.
+"""Faster modules for training on a CPU, which replace modules of the network and compute the same.
 
 - `Dropout` draws cheaper random numbers (`dropout.py`).
-- Attention over rows of any lengths side by side, dropout with the sum behind it, and activations with the dropout
-  behind them are compiled (`regard.native`), where the machine has the compiled parts.
-- Elsewhere attention over short rows is computed as the equation is written: torch's fused kernel, which saves memory
-  on long rows, is slower there than three small matrix products.
-- Layers multiply in bfloat16 where that is asked for, by the compiled parts (`regard/native/bf16.py`).
-- `words_loss` computes the loss of a language model without ever holding all its scores (`cross_entropy.py`).
+- Attention over a packed batch, dropout with the residual sum, and activations with dropout are native kernels
+  (`regard.native`), if the native library is available.
+- Otherwise attention over short sequences is computed as in the equation: torch's fused kernel, which saves memory on
+  long sequences, is slower there than three small matrix products.
+- Linear layers multiply in bfloat16 with native kernels, if the recipe sets that precision (`regard/native/bf16.py`).
+- `lm_head_loss` computes the loss of a language model without storing all its logits (`cross_entropy.py`).
 """
 
 from __future__ import annotations
@@ -17,180 +17,200 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from regard.native import bf16
-from regard.native.ctypes_structs import lengths_of
-from regard.native.training_ops import LANES, add_dropped, attend, bend, chance
-from regard.training.losses.cross_entropy import HalfVocabulary, Vocabulary, cross_entropy
-from regard.training.losses.rdrop import agreeing_cross_entropy
-from regard.training.modules.dropout import Dropout, compiled
-from regard.transformer.attention import Heads, KeyHeads, Looking, MultiHeadAttention
-from regard.transformer.attention_kernel import Bias, Kernel, Key, Query, shared, weights
-from regard.transformer.batch_layout import Rows
+from regard.native.ctypes_structs import row_lengths
+from regard.native.training_ops import (
+    HEAD_DIM_MULTIPLE,
+    activation_dropout,
+    dropout_add,
+    make_dropout_rng,
+    training_attention,
+)
+from regard.training.losses.cross_entropy import Bf16VocabularyProjection, VocabularyProjection, linear_cross_entropy
+from regard.training.losses.rdrop import rdrop_cross_entropy
+from regard.training.modules.dropout import Dropout, has_native_kernels
+from regard.transformer.attention import AttentionContext, Heads, KeyHeads, MultiHeadAttention
+from regard.transformer.attention_kernel import AttentionKernel, Bias, Key, Query, attention_weights, repeat_kv
+from regard.transformer.batch_layout import BatchLayout
 from regard.transformer.config import NormOrder
-from regard.transformer.feedforward import KINDS, Dense, Gated
+from regard.transformer.feedforward import ACTIVATION_OF, Dense, Gated
 from regard.transformer.head import LanguageModel
-from regard.transformer.head_base import Vectors
-from regard.transformer.mask import Causal, Everything, Visible
+from regard.transformer.head_base import HiddenStates
+from regard.transformer.mask import AttentionMask, Causal, Everything
 from regard.transformer.position import Rotation
 from regard.transformer.residual import Residual
 
-SHORT = 64 * 64
-"""Up to so many pairs of a query and a key, the equation is quicker than the fused kernel."""
+MAX_EAGER_SCORES = 64 * 64
+"""Up to this many pairs of query and key, the plain equation is faster than torch's fused kernel."""
+MAX_NATIVE_SCORES = 2048 * 2048
+"""Largest number of pairs for the native kernel, whose backward pass stores the weights of a sequence and head: 50 MB
+per thread."""
 
 
-LONG = 2048 * 2048
-"""Up to so many, the compiled parts write the weights of a row and head down on the way back: 50 MB for each thread."""
-
-
-class ShortKernel(Kernel):
-    """Attention as the equation says where rows are short, fused where they are long."""
+class TrainingKernel(AttentionKernel):
+    """Attention by the plain equation for short sequences, by torch's fused kernel for long ones."""
 
     def __init__(self, scale: float, dropout: float) -> None:
         super().__init__(scale, dropout)
         self.drop = Dropout(dropout)
 
-    def forward(self, query: Query, key: Key, value: Key, visible: Visible, bias: Bias | None) -> Query:
-        """The answer to each query."""
-        long = query.shape[-2] * key.shape[-2] > SHORT
-        if query.device.type != "cpu" or (long and not (self.training and self.dropout)):
-            return super().forward(query, key, value, visible, bias)
-        return self.drop(weights(query, key, self.scale, visible, bias)) @ shared(value, query.shape[1])
+    def forward(self, query: Query, key: Key, value: Key, attention_mask: AttentionMask, bias: Bias | None) -> Query:
+        """Attend to the values."""
+        is_long = query.shape[-2] * key.shape[-2] > MAX_EAGER_SCORES
+        if query.device.type != "cpu" or (is_long and not (self.training and self.dropout)):
+            return super().forward(query, key, value, attention_mask, bias)
+        weights = self.drop(attention_weights(query, key, self.scale, attention_mask, bias))
+        return weights @ repeat_kv(value, query.shape[1])
 
 
 class TrainingAttention(MultiHeadAttention):
-    """Attention over rows side by side by the compiled parts, whatever their lengths, where they know the mask."""
+    """Attention over a packed batch by the native kernel, for the masks and shapes that it supports."""
 
-    def _rowwise(self, query: Heads, key: KeyHeads, value: KeyHeads, looking: Looking, key_rows: Rows) -> Tensor:
-        dim, mask = query.shape[2], type(looking.mask)
-        known = query.shape[1] == key.shape[1] and dim % LANES == 0 and mask in (Causal, Everything)
-        known = known and looking.rows.longest * key_rows.longest <= LONG
-        if not known or (looking.position is not None and not isinstance(looking.position, Rotation)):
-            return super()._rowwise(query, key, value, looking, key_rows)
-        if self.kernel._forward_hooks or not compiled(query, key, value):
-            return super()._rowwise(query, key, value, looking, key_rows)
-        dropped = self.kernel.drop.dropped if self.training and isinstance(self.kernel, ShortKernel) else 0
-        return attend(
+    def _attend_packed(
+        self, query: Heads, key: KeyHeads, value: KeyHeads, context: AttentionContext, key_layout: BatchLayout
+    ) -> Tensor:
+        dim, mask = query.shape[2], type(context.mask)
+        supported = query.shape[1] == key.shape[1] and dim % HEAD_DIM_MULTIPLE == 0 and mask in (Causal, Everything)
+        supported = supported and context.layout.longest * key_layout.longest <= MAX_NATIVE_SCORES
+        if not supported or (context.position is not None and not isinstance(context.position, Rotation)):
+            return super()._attend_packed(query, key, value, context, key_layout)
+        if self.kernel._forward_hooks or not has_native_kernels(query, key, value):
+            return super()._attend_packed(query, key, value, context, key_layout)
+        kernel = self.kernel
+        drop_threshold = kernel.drop.drop_threshold if self.training and isinstance(kernel, TrainingKernel) else 0
+        return training_attention(
             query,
             key,
             value,
-            lengths_of(looking.rows.lengths),
-            lengths_of(key_rows.lengths),
+            row_lengths(context.layout.lengths),
+            row_lengths(key_layout.lengths),
             self.kernel.scale,
             mask is Causal,
-            chance(dropped),
+            make_dropout_rng(drop_threshold),
         )
 
 
 class TrainingResidual(Residual):
-    """The connection around a sublayer, dropout and sum in one pass."""
+    """The residual connection, with dropout and sum in one pass."""
 
-    def forward(self, x: Vectors, sublayer: Callable[[Vectors], Vectors]) -> Vectors:
-        """The sublayer's answer, connected."""
-        dropped = self.dropout.dropped if self.training and isinstance(self.dropout, Dropout) else 0
-        if not dropped or not compiled(x):
+    def forward(self, x: HiddenStates, sublayer: Callable[[HiddenStates], HiddenStates]) -> HiddenStates:
+        """Add the output of the sublayer to its input."""
+        drop_threshold = self.dropout.drop_threshold if self.training and isinstance(self.dropout, Dropout) else 0
+        if not drop_threshold or not has_native_kernels(x):
             return super().forward(x, sublayer)
         if self.order is NormOrder.POST:
-            return self.norm(add_dropped(x, sublayer(x), chance(dropped)))
-        said = sublayer(self.norm(x))
+            return self.norm(dropout_add(x, sublayer(x), make_dropout_rng(drop_threshold)))
+        output = sublayer(self.norm(x))
         if self.output_norm is not None:
-            said = self.output_norm(said)
-        return add_dropped(x, said, chance(dropped))
+            output = self.output_norm(output)
+        return dropout_add(x, output, make_dropout_rng(drop_threshold))
 
 
 class TrainingDense(Dense):
-    """A feed-forward layer, activation and dropout in one pass."""
+    """A feed-forward layer, with activation and dropout in one pass."""
 
     def forward(self, x: Float[Tensor, "*any model"]) -> Float[Tensor, "*any model"]:
-        """Each vector transformed."""
+        """Transform each hidden state."""
         up = self.up(x)
-        if not (compiled(up) and isinstance(self.dropout, Dropout)):
+        if not (has_native_kernels(up) and isinstance(self.dropout, Dropout)):
             return self.down(self.dropout(self.activation(up)))
-        dropped = self.dropout.dropped if self.training else 0
-        return self.down(bend(up, KINDS[self.activation], chance(dropped)))
+        drop_threshold = self.dropout.drop_threshold if self.training else 0
+        return self.down(activation_dropout(up, ACTIVATION_OF[self.activation], make_dropout_rng(drop_threshold)))
 
 
 class TrainingGated(Gated):
-    """The same with a gate, which stands between the two."""
+    """A gated feed-forward layer with a native activation. The gate lies between activation and dropout."""
 
     def forward(self, x: Float[Tensor, "*any model"]) -> Float[Tensor, "*any model"]:
-        """Each vector transformed."""
+        """Transform each hidden state."""
         gate = self.gate(x)
-        bent = bend(gate, KINDS[self.activation], chance(0)) if compiled(gate) else self.activation(gate)
-        return self.down(self.dropout(bent * self.up(x)))
+        activated = (
+            activation_dropout(gate, ACTIVATION_OF[self.activation], make_dropout_rng(0))
+            if has_native_kernels(gate)
+            else self.activation(gate)
+        )
+        return self.down(self.dropout(activated * self.up(x)))
 
 
-class HalfLinear(nn.Linear):
-    """A layer that multiplies in bfloat16 while it is trained."""
+class Bf16Linear(nn.Linear):
+    """A linear layer that multiplies in bfloat16 in training."""
 
     def forward(self, x: Float[Tensor, "*any input"]) -> Float[Tensor, "*any output"]:
-        """x·weightᵀ + bias."""
-        if not self.training or not compiled(x):
+        """Compute x·weightᵀ + bias."""
+        if not self.training or not has_native_kernels(x):
             return super().forward(x)
         return bf16.linear(x.flatten(0, -2), self.weight, self.bias).view(*x.shape[:-1], -1)
 
 
-class HalfLanguageModel(LanguageModel):
-    """A head whose matrix of the vocabulary is multiplied in bfloat16 by the loss (`words_loss`)."""
+class Bf16LanguageModel(LanguageModel):
+    """A language-modelling head whose output projection is multiplied in bfloat16 by `lm_head_loss`."""
 
 
-STANDS_IN: dict[type[nn.Module], type[nn.Module]] = {
+REPLACEMENTS: dict[type[nn.Module], type[nn.Module]] = {
     MultiHeadAttention: TrainingAttention,
     Residual: TrainingResidual,
     Dense: TrainingDense,
     Gated: TrainingGated,
 }
-"""Parts that are replaced by others with the same parts."""
-IN_HALF: dict[type[nn.Module], type[nn.Module]] = {
-    nn.Linear: HalfLinear,
-    LanguageModel: HalfLanguageModel,
+"""Modules that are replaced by a subclass with the same submodules."""
+BF16_REPLACEMENTS: dict[type[nn.Module], type[nn.Module]] = {
+    nn.Linear: Bf16Linear,
+    LanguageModel: Bf16LanguageModel,
 }
-"""The same, where bfloat16 is asked for."""
+"""Additional replacements for bfloat16."""
 
 
-def _standing_in(child: nn.Module, kind: type[nn.Module]) -> nn.Module:
-    stands_in = kind.__new__(kind)
-    stands_in.__dict__.update(child.__dict__)  # nothing is made anew
-    return stands_in
+def _convert_module(module: nn.Module, subclass: type[nn.Module]) -> nn.Module:
+    """Return an instance of a subclass with the same attributes and parameters."""
+    converted = subclass.__new__(subclass)
+    converted.__dict__.update(module.__dict__)
+    return converted
 
 
-def quicken(network: nn.Module, in_half: bool = False) -> None:
-    """Replace the parts of a network that can be computed more quickly in training. Its parameters stay as they are."""
-    others = {**STANDS_IN, **IN_HALF} if in_half else STANDS_IN
-    for part in list(network.modules()):
-        for name, child in part.named_children():
+def fuse_modules(network: nn.Module, bf16: bool = False) -> None:
+    """Replace modules of a network by faster ones, in place. The parameters are kept."""
+    replacements = {**REPLACEMENTS, **BF16_REPLACEMENTS} if bf16 else REPLACEMENTS
+    for module in list(network.modules()):
+        for name, child in module.named_children():
             if type(child) is nn.Dropout:
-                setattr(part, name, Dropout(child.p).train(child.training))
-            elif type(child) is Kernel:
-                setattr(part, name, ShortKernel(child.scale, child.dropout).train(child.training))
-            elif type(child) in others:
-                setattr(part, name, _standing_in(child, others[type(child)]))
+                setattr(module, name, Dropout(child.p).train(child.training))
+            elif type(child) is AttentionKernel:
+                setattr(module, name, TrainingKernel(child.scale, child.dropout).train(child.training))
+            elif type(child) in replacements:
+                setattr(module, name, _convert_module(child, replacements[type(child)]))
 
 
-def words_loss(
-    head: LanguageModel, hidden: Float[Tensor, "tokens model"], targets: Int[Tensor, " tokens"], smoothing: float = 0.0
+def lm_head_loss(
+    head: LanguageModel,
+    hidden: Float[Tensor, "tokens model"],
+    targets: Int[Tensor, " tokens"],
+    label_smoothing: float = 0.0,
 ) -> Float[Tensor, ""]:
-    """The sum of the losses that a language-modelling head makes on these vectors."""
-    return cross_entropy(_finished(head, hidden), head.output.weight, head.bias, targets, smoothing, _kind(head))
+    """Return the summed cross-entropy of a language-modelling head on these hidden states."""
+    hidden, projection = _transform_hidden(head, hidden), _projection_class(head)
+    return linear_cross_entropy(hidden, head.output.weight, head.bias, targets, label_smoothing, projection)
 
 
-def agreeing_words_loss(
+def lm_head_rdrop_loss(
     head: LanguageModel,
     hidden: Float[Tensor, "twice model"],
     targets: Int[Tensor, " tokens"],
-    smoothing: float,
-    agreement: float,
+    label_smoothing: float,
+    rdrop_alpha: float,
 ) -> Float[Tensor, ""]:
-    """The sum of the losses on two readings, one behind the other, and of what the head says differently of the two."""
-    finished = _finished(head, hidden)
-    both = finished.view(2, len(targets), finished.shape[1])
-    return agreeing_cross_entropy(both, head.output.weight, head.bias, targets, smoothing, agreement, _kind(head))
+    """Return the summed R-Drop loss. `hidden` has the states of the first forward pass, then those of the second."""
+    hidden, projection = _transform_hidden(head, hidden), _projection_class(head)
+    hidden_pair = hidden.view(2, len(targets), hidden.shape[1])
+    return rdrop_cross_entropy(
+        hidden_pair, head.output.weight, head.bias, targets, label_smoothing, rdrop_alpha, projection
+    )
 
 
-def _kind(head: LanguageModel) -> type[Vocabulary]:
-    return HalfVocabulary if isinstance(head, HalfLanguageModel) and head.training else Vocabulary
+def _projection_class(head: LanguageModel) -> type[VocabularyProjection]:
+    return Bf16VocabularyProjection if isinstance(head, Bf16LanguageModel) and head.training else VocabularyProjection
 
 
-def _finished(head: LanguageModel, hidden: Float[Tensor, "tokens model"]) -> Float[Tensor, "tokens model"]:
-    """The vectors that meet the matrix of the vocabulary."""
+def _transform_hidden(head: LanguageModel, hidden: Float[Tensor, "tokens model"]) -> Float[Tensor, "tokens model"]:
+    """Return the input of the output projection: hidden states after the head's transform and scale."""
     if head.transform is not None:
         hidden = head.transform(hidden)
     return hidden * head.scale if head.scale != 1 else hidden

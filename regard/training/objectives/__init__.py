@@ -1,1 +1,1 @@
-"""What a network is trained to do: one file for each objective."""
+"""Training objectives, one file each."""

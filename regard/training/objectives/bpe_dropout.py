@@ -1,4 +1,4 @@
-"""Write words in many ways: tokens taken apart at random, in the manner of BPE-dropout (Provilkov et al. 2020)."""
+"""Random segmentation of words, similar to BPE-dropout (Provilkov et al. 2020)."""
 
 from __future__ import annotations
 
@@ -10,80 +10,89 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
-from regard.data.batches import Batch, Ids
+from regard.data.batches import Batch, PackedColumn
 from regard.training.objectives.objective import Loss, Objective
-from regard.transformer.batch_layout import Rows
+from regard.transformer.batch_layout import BatchLayout
 
-NONE = -1
-"""Stands for the parts of a token that has none."""
-Parts = Int[Tensor, "_vocabulary 2"]
-"""The two tokens that each token of a vocabulary was merged from."""
-Tokens = Int[Tensor, " tokens"]
+NO_MERGE = -1
+"""Entry of a token that is not the result of a merge."""
+MergeTable = Int[Tensor, "_vocabulary 2"]
+"""The pair of tokens that each token of a vocabulary was merged from."""
+TokenIds = Int[Tensor, " tokens"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Split:
-    """Another objective, which finds its words written in other tokens each time.
+class BpeDropout:
+    """Wraps an objective: words are segmented into different tokens each time.
 
         the tokens     un believ able      ▁the       ▁cat
         may become     un believ a ble     ▁ t he     ▁cat
 
-    The paper leaves out some merges while a text is cut. Here tokens are taken apart again, along the same merges: that
-    needs no text and no tokenizer, and a batch is read from the encoded corpus as ever.
+    The paper skips merges during tokenization. Here the merges of existing tokens are undone at random, which needs
+    neither the text nor the tokenizer, so batches come from the encoded corpus as usual.
     """
 
     objective: Objective
-    parts: Mapping[str, Parts]
-    """Which columns are split, and along which table each."""
-    chance: float
-    """How often a token is taken apart, and each of its parts again."""
-    longest: int | None = None
-    """The longest row that the network can take."""
+    merge_tables: Mapping[str, MergeTable]
+    """The columns to split, each with the merge table of its vocabulary."""
+    probability: float
+    """Probability that a token is split into the pair it was merged from; the two are split again with the same."""
+    max_length: int | None = None
+    """Maximum sequence length of the network."""
 
     def loss(self, network: Any, batch: Batch) -> Loss:
-        """The objective's loss on the batch in other tokens. Without training it is the one on the batch itself."""
+        """Return the loss of the objective on the split batch; in evaluation mode, on the batch itself."""
         if not network.training:
             return self.objective.loss(network, batch)
-        found = {name: split(batch[name], parts, self.chance, self.longest) for name, parts in self.parts.items()}
-        return self.objective.loss(network, replace(batch, columns={**batch.columns, **found}))
+        columns = {
+            name: split_tokens(batch[name], merges, self.probability, self.max_length)
+            for name, merges in self.merge_tables.items()
+        }
+        return self.objective.loss(network, replace(batch, columns={**batch.columns, **columns}))
 
 
-def split(column: Ids, parts: Parts, chance: float, longest: int | None = None) -> Ids:
-    """The same rows, in which each token that has parts was taken apart with this chance; then each part, and so on.
+def split_tokens(
+    column: PackedColumn, merges: MergeTable, probability: float, max_length: int | None = None
+) -> PackedColumn:
+    """Split each merged token with this probability into the pair it was merged from, then the new tokens, and so on.
 
-    Nothing is ever cut off: a row that would become longer than `longest` stays as it is.
+    Nothing is truncated: a sequence that would become longer than `max_length` is left unsplit.
     """
-    tokens, row_of = column.tokens.cpu(), column.rows.row_of.cpu()  # drawn on the CPU, it is the same on every device
-    new = torch.ones_like(tokens, dtype=torch.bool)
-    while bool((chosen := _choose(tokens, new, parts, chance)).any()):
-        pieces = parts[tokens[chosen]].flatten()
-        times = 1 + chosen.long()
-        tokens, row_of, new = (values.repeat_interleave(times) for values in (tokens, row_of, chosen))
-        tokens[new] = pieces
-    if longest is not None:
-        tokens, row_of = _with_long_rows_whole(column, tokens, row_of, longest)
-    rows = Rows.of(row_of.bincount().tolist(), column.rows.device, column.rows.starts)
-    return Ids(tokens.to(column.tokens.device), rows)
+    tokens, rows = column.values.cpu(), column.layout.row_indices.cpu()  # same random numbers for every device
+    is_new = torch.ones_like(tokens, dtype=torch.bool)
+    while bool((selected := _select_tokens(tokens, is_new, merges, probability)).any()):
+        pairs = merges[tokens[selected]].flatten()
+        repeats = 1 + selected.long()
+        tokens, rows, is_new = (values.repeat_interleave(repeats) for values in (tokens, rows, selected))
+        tokens[is_new] = pairs
+    if max_length is not None:
+        tokens, rows = _restore_long_sequences(column, tokens, rows, max_length)
+    layout = BatchLayout.of(rows.bincount().tolist(), column.layout.device, column.layout.start_positions)
+    return PackedColumn(tokens.to(column.values.device), layout)
 
 
-def _choose(tokens: Tokens, new: Bool[Tensor, " tokens"], parts: Parts, chance: float) -> Bool[Tensor, " tokens"]:
-    """Which tokens are taken apart. Each is asked once only, so those that are not new stay what they are."""
-    return new & (parts[tokens, 0] != NONE) & (torch.rand(tokens.shape) < chance)
+def _select_tokens(
+    tokens: TokenIds, is_new: Bool[Tensor, " tokens"], merges: MergeTable, probability: float
+) -> Bool[Tensor, " tokens"]:
+    """Select the tokens to split. Each token has one chance only, so just the new ones are considered."""
+    return is_new & (merges[tokens, 0] != NO_MERGE) & (torch.rand(tokens.shape) < probability)
 
 
-def _with_long_rows_whole(column: Ids, tokens: Tensor, row_of: Tensor, longest: int) -> tuple[Tensor, Tensor]:
-    """Tokens and the row of each, where rows that have become too long are again as they were."""
-    before, its_row = column.tokens.cpu(), column.rows.row_of.cpu()
-    whole = row_of.bincount() > longest
-    stay, back = ~whole[row_of], whole[its_row]
-    row_of = torch.cat([row_of[stay], its_row[back]])
-    order = row_of.argsort(stable=True)
-    return torch.cat([tokens[stay], before[back]])[order], row_of[order]
+def _restore_long_sequences(
+    column: PackedColumn, tokens: Tensor, rows: Tensor, max_length: int
+) -> tuple[Tensor, Tensor]:
+    """Undo the splits of sequences that became too long. Returns all tokens, and the row of each."""
+    old_tokens, old_rows = column.values.cpu(), column.layout.row_indices.cpu()
+    is_too_long = rows.bincount() > max_length
+    kept, restored = ~is_too_long[rows], is_too_long[old_rows]
+    rows = torch.cat([rows[kept], old_rows[restored]])
+    order = rows.argsort(stable=True)
+    return torch.cat([tokens[kept], old_tokens[restored]])[order], rows[order]
 
 
-def table(parts: Mapping[int, tuple[int, int]], vocabulary: int) -> Parts:
-    """The parts of each token of a vocabulary, as `split` looks them up."""
-    found = torch.full((vocabulary, 2), NONE)
-    if parts:
-        found[list(parts)] = torch.tensor(list(parts.values()))
-    return found
+def merge_table(merges: Mapping[int, tuple[int, int]], vocab_size: int) -> MergeTable:
+    """Convert the merges of a tokenizer to a table for `split_tokens`."""
+    table = torch.full((vocab_size, 2), NO_MERGE)
+    if merges:
+        table[list(merges)] = torch.tensor(list(merges.values()))
+    return table

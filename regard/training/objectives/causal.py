@@ -1,4 +1,4 @@
-"""Say the next token of a text: causal language modelling (Bengio et al. 2003, Radford et al. 2018)."""
+"""Causal language modelling: predict the next token (Bengio et al. 2003, Radford et al. 2018)."""
 
 from __future__ import annotations
 
@@ -6,22 +6,22 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from regard.data.batches import Batch, Ids
-from regard.data.encoders.encoder_base import IGNORED
-from regard.training.objectives.objective import Asked, Labelling, read
+from regard.data.batches import Batch, PackedColumn
+from regard.data.encoders.encoder_base import IGNORE_INDEX
+from regard.training.objectives.objective import CrossEntropyObjective, LabeledBatch, forward_batch
 
 
 @dataclass(frozen=True, kw_only=True)
-class Causal(Labelling):
-    """A column `tokens`, its rows documents or pieces of them. Every token but a row's first is to be said."""
+class CausalLM(CrossEntropyObjective):
+    """Column `tokens`: documents or chunks of them. Every token except the first of a sequence is predicted."""
 
-    def ask(self, batch: Batch) -> Asked:
-        """Every token that has one before it."""
-        return Asked(read, batch, next_tokens(batch["tokens"]))
+    def label_batch(self, batch: Batch) -> LabeledBatch:
+        """Label each position with the next token."""
+        return LabeledBatch(forward_batch, batch, next_token_labels(batch["tokens"]))
 
 
-def next_tokens(tokens: Ids) -> Tensor:
-    """What is to be said at each place; nothing at the last of a row."""
-    labels = tokens.tokens.roll(-1)
-    labels[tokens.rows.last] = IGNORED
+def next_token_labels(tokens: PackedColumn) -> Tensor:
+    """Return the next token at each position; `IGNORE_INDEX` at the last of a sequence."""
+    labels = tokens.values.roll(-1)
+    labels[tokens.layout.last_indices] = IGNORE_INDEX
     return labels

@@ -1,19 +1,19 @@
-"""Say which label a text has."""
+"""Sequence classification: predict the label of a text."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 from regard.data.batches import Batch
-from regard.training.objectives.objective import Asked, Labelling, read
+from regard.training.objectives.objective import CrossEntropyObjective, LabeledBatch, forward_batch
 
 
 @dataclass(frozen=True, kw_only=True)
-class Classify(Labelling):
-    """Columns `tokens` and `label`, one label for each row; and `segments` where texts come in pairs."""
+class SequenceClassification(CrossEntropyObjective):
+    """Columns `tokens` and `label`, one label for each sequence; and `segments` for pairs of texts."""
 
-    says_words = False
+    has_perplexity = False
 
-    def ask(self, batch: Batch) -> Asked:
-        """The label of each row."""
-        return Asked(read, batch, batch["label"].tokens)
+    def label_batch(self, batch: Batch) -> LabeledBatch:
+        """Return the label of each sequence."""
+        return LabeledBatch(forward_batch, batch, batch["label"].values)

@@ -1,4 +1,4 @@
-"""Say what a teacher says: distillation (Hinton et al. 2015)."""
+"""Knowledge distillation (Hinton et al. 2015)."""
 
 from __future__ import annotations
 
@@ -10,45 +10,53 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from regard.data.batches import Batch
-from regard.training.objectives.objective import Labelling, Loss, answer, scored
+from regard.training.objectives.objective import CrossEntropyObjective, Loss, compute_logits, forward_to_head
 
 
 @dataclass(frozen=True, kw_only=True)
-class Distill:
-    """The teacher's objective, with its answers as part of the truth.
+class Distillation:
+    """Wraps an objective: the distribution of a teacher is part of the target.
 
-    Of the loss, `share` is T² · KL(teacher ‖ student), both softened by the temperature T (the factor keeps the size of
-    its gradients), and the rest is the objective's own.
+    The loss is alpha · T² · KL(teacher ‖ student) + (1 − alpha) · cross-entropy. The temperature T divides the logits
+    of both; the factor T² keeps the size of the gradients.
     """
 
-    objective: Labelling
-    """What both are asked: translate, causal, masked, classify or tag."""
+    objective: CrossEntropyObjective
+    """The objective of both: translate, causal, masked, classify or tag."""
     teacher: nn.Module
-    """It must have the labels of the student, and so the same tokenizer."""
+    """It must have the labels of the student, so for language models the same tokenizer."""
     temperature: float = 2.0
-    share: float = 0.5
+    alpha: float = 0.5
 
     def loss(self, network: Any, batch: Batch) -> Loss:
-        """The sum over the labelled places. Without training it is the objective's own loss."""
+        """Return the loss, summed over the labeled positions. In evaluation mode it is that of the objective."""
         if not network.training:
             return self.objective.loss(network, batch)
-        asked = self.objective.ask(batch)
-        vectors, head, labels = answer(asked, network)
-        logits = scored(head, vectors)
+        labeled = self.objective.label_batch(batch)
+        hidden, head, labels = forward_to_head(labeled, network)
+        logits = compute_logits(head, hidden)
         with torch.no_grad():
-            taught, taught_head, _ = answer(asked, self.teacher.eval())
-            truth = scored(taught_head, taught)
-        if truth.shape != logits.shape:
+            teacher_hidden, teacher_head, _ = forward_to_head(labeled, self.teacher.eval())
+            teacher_logits = compute_logits(teacher_head, teacher_hidden)
+        if teacher_logits.shape != logits.shape:
             raise ValueError(
-                f"the teacher has {truth.shape[-1]} labels and the network {logits.shape[-1]}: they need the same "
-                "ones, in the same order"
+                f"the teacher has {teacher_logits.shape[-1]} labels and the student {logits.shape[-1]}: both need the "
+                "same labels in the same order"
             )
-        soft = self.temperature**2 * divergence(truth / self.temperature, logits / self.temperature)
-        hard = nn.functional.cross_entropy(logits, labels, label_smoothing=self.objective.smoothing, reduction="sum")
-        return Loss(self.share * soft + (1 - self.share) * hard, len(labels))
+        soft_loss = self.temperature**2 * kl_divergence(teacher_logits / self.temperature, logits / self.temperature)
+        hard_loss = nn.functional.cross_entropy(
+            logits, labels, label_smoothing=self.objective.label_smoothing, reduction="sum"
+        )
+        return Loss(self.alpha * soft_loss + (1 - self.alpha) * hard_loss, len(labels))
 
 
-def divergence(truth: Float[Tensor, "places labels"], said: Float[Tensor, "places labels"]) -> Float[Tensor, ""]:
-    """The sum of KL(truth ‖ said) = Σ p · (log p − log q), from the scores of both; in float32 at least."""
-    truth, said = (x.float() if x.dtype.itemsize < 4 else x for x in (truth, said))
-    return nn.functional.kl_div(said.log_softmax(-1), truth.log_softmax(-1), reduction="sum", log_target=True)
+def kl_divergence(
+    teacher_logits: Float[Tensor, "positions labels"], student_logits: Float[Tensor, "positions labels"]
+) -> Float[Tensor, ""]:
+    """Return the summed KL(teacher ‖ student) = Σ p · (log p − log q), computed in at least float32."""
+    teacher_logits, student_logits = (
+        x.float() if x.dtype.itemsize < 4 else x for x in (teacher_logits, student_logits)
+    )
+    return nn.functional.kl_div(
+        student_logits.log_softmax(-1), teacher_logits.log_softmax(-1), reduction="sum", log_target=True
+    )

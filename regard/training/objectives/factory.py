@@ -1,4 +1,4 @@
-"""The objective of a recipe, made from what is known when tokenizer and network are there."""
+"""Build the objective of a recipe, once its tokenizer and network exist."""
 
 from __future__ import annotations
 
@@ -11,153 +11,172 @@ from torch import Tensor
 from regard.checkpoint.load import load
 from regard.tokenization.io import TokenizerError
 from regard.tokenization.tokenizer import Tokenizer
-from regard.tokenization.tokenizer_loader import load as open_tokenizer
-from regard.training.objectives.bpe_dropout import Parts, Split, table
-from regard.training.objectives.causal import Causal
-from regard.training.objectives.classify import Classify
-from regard.training.objectives.distillation import Distill
-from regard.training.objectives.masked import Masked
-from regard.training.objectives.objective import Labelling, Objective
-from regard.training.objectives.rdrop_objective import Agree
-from regard.training.objectives.span import Span
-from regard.training.objectives.tag import Tag
-from regard.training.objectives.translate import Translate
+from regard.tokenization.tokenizer_loader import load_tokenizer
+from regard.training.objectives.bpe_dropout import BpeDropout, MergeTable, merge_table
+from regard.training.objectives.causal import CausalLM
+from regard.training.objectives.classify import SequenceClassification
+from regard.training.objectives.distillation import Distillation
+from regard.training.objectives.masked import MaskedLM
+from regard.training.objectives.objective import CrossEntropyObjective, Objective
+from regard.training.objectives.rdrop_objective import RDrop
+from regard.training.objectives.span import QuestionAnswering
+from regard.training.objectives.tag import TokenClassification
+from regard.training.objectives.translate import Seq2SeqLM
 from regard.training.recipe import objective_section
-from regard.training.recipe.data_pipeline import labels_of_folder
-from regard.training.recipe.network_factory import longest
+from regard.training.recipe.data_pipeline import model_labels
+from regard.training.recipe.network_factory import max_sequence_length
 
 
-def objective_of(
-    design: objective_section.AnyOptions,
+def build_objective(
+    config: objective_section.AnyObjectiveConfig,
     tokenizer: Tokenizer,
-    start: int,
+    decoder_start: int,
     labels: Sequence[str] = (),
     device: str = "cpu",
-    room: int | None = None,
+    max_length: int | None = None,
 ) -> Objective:
-    """The objective. `start` is the token that a decoder reads first; a teacher is put on the device.
+    """Build the objective of a recipe.
 
-    `room` is the longest row that the network can take. Splitting goes around all else: whoever is asked about a batch,
-    twice or with a teacher, is asked about the same tokens.
+    `decoder_start` is the first input token of the decoder, and `max_length` the maximum sequence length of the
+    network; a teacher is moved to `device`. BPE-dropout is the outermost wrapper, so that both passes of R-Drop, and
+    student and teacher, get the same tokens.
     """
-    objective = _unsplit(design, tokenizer, start, labels, device)
-    if not isinstance(design, objective_section.Writing) or not design.splitting:
+    objective = _build_without_bpe_dropout(config, tokenizer, decoder_start, labels, device)
+    if not isinstance(config, objective_section.AutoregressiveConfig) or not config.bpe_dropout:
         return objective
-    parts, fitting = _parts(design, tokenizer), _fitting(objective, room)
-    return Split(objective=objective, parts=parts, chance=design.splitting, longest=fitting)
+    return BpeDropout(
+        objective=objective,
+        merge_tables=_merge_tables(config, tokenizer),
+        probability=config.bpe_dropout,
+        max_length=_max_length(objective, max_length),
+    )
 
 
-def _fitting(objective: Objective, room: int | None) -> int | None:
-    """The longest row that fits both the network and its teacher."""
-    if not isinstance(objective, Distill):
-        return room
+def _max_length(objective: Objective, max_length: int | None) -> int | None:
+    """Return the maximum sequence length of network and teacher together."""
+    if not isinstance(objective, Distillation):
+        return max_length
     teacher: Any = objective.teacher
-    return min((length for length in (room, longest(teacher.config)) if length is not None), default=None)
+    lengths = (max_length, max_sequence_length(teacher.config))
+    return min((length for length in lengths if length is not None), default=None)
 
 
-def _parts(design: objective_section.Writing, tokenizer: Tokenizer) -> dict[str, Parts]:
-    """By which table each column is split."""
-    if isinstance(design, objective_section.Translate):
-        return {"source": parts_of(tokenizer), "target": parts_of(tokenizer.target)}
-    return {"tokens": parts_of(tokenizer)}
+def _merge_tables(config: objective_section.AutoregressiveConfig, tokenizer: Tokenizer) -> dict[str, MergeTable]:
+    """Return the merge table of each column that is split."""
+    if isinstance(config, objective_section.Seq2SeqLMConfig):
+        return {"source": tokenizer_merge_table(tokenizer), "target": tokenizer_merge_table(tokenizer.target)}
+    return {"tokens": tokenizer_merge_table(tokenizer)}
 
 
-def parts_of(tokenizer: Tokenizer) -> Parts:
-    """The table by which the tokens of a vocabulary are split."""
-    parts = tokenizer.parts()
-    if not parts:
+def tokenizer_merge_table(tokenizer: Tokenizer) -> MergeTable:
+    """Return the merge table of a tokenizer."""
+    merges = tokenizer.merge_table()
+    if not merges:
         raise ValueError(
-            "objective.splitting takes apart what a vocabulary has merged, and this tokenizer has merged nothing: use "
-            "one with kind = 'bpe', or leave splitting out"
+            "objective.bpe_dropout needs a BPE tokenizer, and this one has no merges: use tokenizer.kind = 'bpe', or "
+            "remove bpe_dropout"
         )
-    return table(parts, len(tokenizer))
+    return merge_table(merges, len(tokenizer))
 
 
-def _unsplit(
-    design: objective_section.AnyOptions, tokenizer: Tokenizer, start: int, labels: Sequence[str], device: str
+def _build_without_bpe_dropout(
+    config: objective_section.AnyObjectiveConfig,
+    tokenizer: Tokenizer,
+    decoder_start: int,
+    labels: Sequence[str],
+    device: str,
 ) -> Objective:
-    if isinstance(design, objective_section.Span):
-        return Span()
-    objective = _labelling(design, tokenizer, start)
-    if design.agreement:
-        return Agree(objective=objective, weight=design.agreement, begin=design.agreement_from)
-    if design.teacher is None:
+    if isinstance(config, objective_section.QuestionAnsweringConfig):
+        return QuestionAnswering()
+    objective = _build_cross_entropy(config, tokenizer, decoder_start)
+    if config.rdrop:
+        return RDrop(objective=objective, alpha=config.rdrop, start_epoch=config.rdrop_start_epoch)
+    if config.distillation is None:
         return objective
-    _check_teacher(design.teacher.load, tokenizer, labels)
-    teacher, _ = load(design.teacher.load, dtype=torch.float32)
-    return Distill(
+    _check_teacher(config.distillation.teacher, tokenizer, labels)
+    teacher, _ = load(config.distillation.teacher, dtype=torch.float32)
+    return Distillation(
         objective=objective,
         teacher=teacher.requires_grad_(False).to(device),
-        temperature=design.teacher.temperature,
-        share=design.teacher.share,
+        temperature=config.distillation.temperature,
+        alpha=config.distillation.alpha,
     )
 
 
 def _check_teacher(folder: str, tokenizer: Tokenizer, labels: Sequence[str]) -> None:
-    """Stop if a teacher means other things by its numbers, where its folder tells."""
-    theirs = labels_of_folder(folder) if labels else ()
-    if theirs and not theirs[0].startswith("LABEL_") and theirs != tuple(labels):
+    """Raise if the folder of a teacher has other labels or another vocabulary."""
+    teacher_labels = model_labels(folder) if labels else ()
+    if teacher_labels and not teacher_labels[0].startswith("LABEL_") and teacher_labels != tuple(labels):
         raise ValueError(
-            f"the teacher in {folder} has the labels {', '.join(theirs)}, and the data has {', '.join(labels)}: they "
-            "need the same ones"
+            f"the teacher in {folder} has the labels {', '.join(teacher_labels)}, the data has {', '.join(labels)}: "
+            "both need the same labels"
         )
     try:
-        its = open_tokenizer(folder)
+        teacher = load_tokenizer(folder)
     except (TokenizerError, FileNotFoundError):
-        return  # its folder has no tokenizer
-    if (its.vocabulary(), its.target.vocabulary()) != (tokenizer.vocabulary(), tokenizer.target.vocabulary()):
-        raise ValueError(f"the teacher in {folder} has another tokenizer: give [tokenizer] load = {folder!r}")
+        return  # the folder has no tokenizer to compare with
+    if (teacher.get_vocab(), teacher.target.get_vocab()) != (tokenizer.get_vocab(), tokenizer.target.get_vocab()):
+        raise ValueError(f"the teacher in {folder} has a different vocabulary: set [tokenizer] load = {folder!r}")
 
 
-def _labelling(design: objective_section.Asking, tokenizer: Tokenizer, start: int) -> Labelling:
-    match design:
-        case objective_section.Translate(smoothing=smoothing):
-            if tokenizer.target.special.end is None and tokenizer.target.special.separator is None:
-                raise ValueError("the tokenizer has no end token, so a network could never learn to stop: use another")
-            return Translate(start=start, smoothing=smoothing)
-        case objective_section.Causal(smoothing=smoothing):
-            return Causal(smoothing=smoothing)
-        case objective_section.Masked():
-            return masked(design, tokenizer)
-        case objective_section.Classify(smoothing=smoothing):
-            return Classify(smoothing=smoothing)
-        case objective_section.Tag(smoothing=smoothing):
-            return Tag(smoothing=smoothing)
+def _build_cross_entropy(
+    config: objective_section.AnyCrossEntropyConfig, tokenizer: Tokenizer, decoder_start: int
+) -> CrossEntropyObjective:
+    match config:
+        case objective_section.Seq2SeqLMConfig(label_smoothing=label_smoothing):
+            if tokenizer.target.special_ids.eos is None and tokenizer.target.special_ids.sep is None:
+                raise ValueError(
+                    "the tokenizer has no end-of-sequence token, so the model could not learn to stop: use a tokenizer "
+                    "with one"
+                )
+            return Seq2SeqLM(decoder_start=decoder_start, label_smoothing=label_smoothing)
+        case objective_section.CausalLMConfig(label_smoothing=label_smoothing):
+            return CausalLM(label_smoothing=label_smoothing)
+        case objective_section.MaskedLMConfig():
+            return build_masked_lm(config, tokenizer)
+        case objective_section.SequenceClassificationConfig(label_smoothing=label_smoothing):
+            return SequenceClassification(label_smoothing=label_smoothing)
+        case objective_section.TokenClassificationConfig(label_smoothing=label_smoothing):
+            return TokenClassification(label_smoothing=label_smoothing)
 
 
-def masked(design: objective_section.Masked, tokenizer: Tokenizer) -> Masked:
-    """Hidden words, of the kind that a tokenizer has."""
-    special = tokenizer.special
+def build_masked_lm(config: objective_section.MaskedLMConfig, tokenizer: Tokenizer) -> MaskedLM:
+    """Build masked language modelling with the special tokens of a tokenizer."""
+    special = tokenizer.special_ids
     if special.mask is None:
         raise ValueError("the tokenizer has no mask token: train one with kind = 'wordpiece', or load another")
     ids = [getattr(special, name) for name in type(special).__dataclass_fields__]
-    return Masked(
-        mask=special.mask,
-        special=tuple(number for number in ids if number is not None),
-        vocabulary=len(tokenizer),
-        share=design.share,
-        continues=continuing(tokenizer) if design.whole_words else None,
+    return MaskedLM(
+        mask_token=special.mask,
+        special_tokens=tuple(token for token in ids if token is not None),
+        vocab_size=len(tokenizer),
+        mask_probability=config.mask_probability,
+        continuation_mask=continuation_mask(tokenizer) if config.whole_word_masking else None,
     )
 
 
-def continuing(tokenizer: Tokenizer) -> Tensor:
-    """Which tokens go on with the word before: those with ##, or, where words begin with a mark, those without.
+def continuation_mask(tokenizer: Tokenizer) -> Tensor:
+    """Return which tokens continue a word: those with ##, or those without a start marker (`Ġ`, `▁`).
 
-    Which of the two it is, most tokens tell: a text may hold the marks themselves. In byte-level vocabularies the end
-    of a line (`Ċ`) belongs to no word.
+    The majority of the vocabulary decides between the two, since the training text may contain the markers themselves.
+    In byte-level vocabularies the end of a line (`Ċ`) belongs to no word.
     """
-    tokens: dict[str, int] = tokenizer.vocabulary()
-    begin, on = ("Ġ", "▁", "Ċ"), "##"
-    marked = sum(token.startswith(begin) for token in tokens) > sum(token.startswith(on) for token in tokens)
-    found = torch.zeros(len(tokenizer), dtype=torch.bool)
-    for token, number in tokens.items():
-        found[number] = not token.startswith(begin) if marked else token.startswith(on)
-    return found
+    vocab: dict[str, int] = tokenizer.get_vocab()
+    start_markers, continuation_marker = ("Ġ", "▁", "Ċ"), "##"
+    marked_starts = sum(token.startswith(start_markers) for token in vocab)
+    marked_continuations = sum(token.startswith(continuation_marker) for token in vocab)
+    mask = torch.zeros(len(tokenizer), dtype=torch.bool)
+    for token, token_id in vocab.items():
+        if marked_starts > marked_continuations:
+            mask[token_id] = not token.startswith(start_markers)
+        else:
+            mask[token_id] = token.startswith(continuation_marker)
+    return mask
 
 
-def start_of(tokenizer: Tokenizer, theirs: Mapping[str, Any]) -> int:
-    """The token that a decoder reads first: as published, or the one that begins a text, or padding."""
-    said = theirs.get("decoder_start_token_id")
-    special = tokenizer.target.special
-    choices = (said, special.begin, special.classify, special.padding, special.end)
-    return next((int(number) for number in choices if number is not None), 0)
+def decoder_start_token(tokenizer: Tokenizer, generation_config: Mapping[str, Any]) -> int:
+    """Return the first input token of the decoder: the published one, or the first of bos, cls, pad and eos."""
+    published = generation_config.get("decoder_start_token_id")
+    special = tokenizer.target.special_ids
+    candidates = (published, special.bos, special.cls, special.pad, special.eos)
+    return next((int(token) for token in candidates if token is not None), 0)

@@ -1,4 +1,4 @@
-"""Guess hidden words: masked language modelling (Devlin et al. 2018)."""
+"""Masked language modelling (Devlin et al. 2018)."""
 
 from __future__ import annotations
 
@@ -9,55 +9,54 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
-from regard.data.batches import Batch, Ids
-from regard.data.encoders.encoder_base import IGNORED
-from regard.training.objectives.objective import Asked, Labelling, read
+from regard.data.batches import Batch, PackedColumn
+from regard.data.encoders.encoder_base import IGNORE_INDEX
+from regard.training.objectives.objective import CrossEntropyObjective, LabeledBatch, forward_batch
 
 
 @dataclass(frozen=True, kw_only=True)
-class Masked(Labelling):
-    """A column `tokens`. Of the places, `share` are chosen: 80% of them are masked, 10% get a random token, 10% stay.
+class MaskedLM(CrossEntropyObjective):
+    """Column `tokens`, of which tokens are masked at random.
 
-    Only chosen places are scored. Special tokens are never chosen. With `continues`, whole words are chosen: it says of
-    each token of the vocabulary whether it goes on with the word before it (`##ing`).
+    Positions are selected with `mask_probability`: 80% of them get the mask token, 10% a random token, 10% are left
+    unchanged. Only selected positions have a label. Special tokens are never selected. With `continuation_mask`, which
+    is True for tokens of the vocabulary that continue a word (`##ing`), whole words are selected.
     """
 
-    mask: int
-    """The mask token."""
-    special: tuple[int, ...]
-    """Tokens that are never chosen, and never put in a token's place; the mask token is one."""
-    vocabulary: int
-    """How many tokens there are."""
-    share: float = 0.15
-    continues: Bool[Tensor, " vocabulary"] | None = None
+    mask_token: int
+    special_tokens: tuple[int, ...]
+    """Tokens that are never selected and never used as random replacements, including the mask token."""
+    vocab_size: int
+    mask_probability: float = 0.15
+    continuation_mask: Bool[Tensor, " vocab_size"] | None = None
 
-    def ask(self, batch: Batch) -> Asked:
-        """The tokens at the places that were chosen."""
-        given, labels = self.hide(batch["tokens"])
-        hidden = replace(batch, columns={**batch.columns, "tokens": Ids(given, batch["tokens"].rows)})
-        return Asked(read, hidden, labels)
+    def label_batch(self, batch: Batch) -> LabeledBatch:
+        """Mask tokens at random. The labels are the original tokens at the selected positions."""
+        inputs, labels = self.mask_tokens(batch["tokens"])
+        masked = replace(batch, columns={**batch.columns, "tokens": PackedColumn(inputs, batch["tokens"].layout)})
+        return LabeledBatch(forward_batch, masked, labels)
 
-    def hide(self, tokens: Ids) -> tuple[Int[Tensor, " places"], Int[Tensor, " places"]]:
-        """What the network reads, and what it is to say where."""
-        values = tokens.tokens.cpu()
-        chosen, draw = self._choose(values, tokens), torch.rand(values.shape)
-        anything = self.ordinary[torch.randint(len(self.ordinary), values.shape)]
-        given = torch.where(chosen & (draw < 0.8), self.mask, values)
-        given = torch.where(chosen & (draw >= 0.9), anything, given)
-        labels = torch.where(chosen, values, IGNORED)
-        return given.to(tokens.tokens.device), labels.to(tokens.tokens.device)
+    def mask_tokens(self, tokens: PackedColumn) -> tuple[Int[Tensor, " positions"], Int[Tensor, " positions"]]:
+        """Return the masked inputs and the labels."""
+        values = tokens.values.cpu()
+        selected, random = self._select_positions(values, tokens), torch.rand(values.shape)
+        replacements = self.replacement_tokens[torch.randint(len(self.replacement_tokens), values.shape)]
+        inputs = torch.where(selected & (random < 0.8), self.mask_token, values)
+        inputs = torch.where(selected & (random >= 0.9), replacements, inputs)
+        labels = torch.where(selected, values, IGNORE_INDEX)
+        return inputs.to(tokens.values.device), labels.to(tokens.values.device)
 
-    def _choose(self, values: Tensor, tokens: Ids) -> Bool[Tensor, " places"]:
-        ordinary = ~torch.isin(values, torch.tensor(self.special))
-        if self.continues is None:
-            return (torch.rand(values.shape) < self.share) & ordinary
-        begins = ~self.continues[values] | ~ordinary
-        begins[tokens.rows.first.cpu()] = True
-        word = begins.cumsum(0) - 1
-        return (torch.rand(values.shape) < self.share)[word] & ordinary
+    def _select_positions(self, values: Tensor, tokens: PackedColumn) -> Bool[Tensor, " positions"]:
+        is_ordinary = ~torch.isin(values, torch.tensor(self.special_tokens))
+        if self.continuation_mask is None:
+            return (torch.rand(values.shape) < self.mask_probability) & is_ordinary
+        starts_word = ~self.continuation_mask[values] | ~is_ordinary
+        starts_word[tokens.layout.first_indices.cpu()] = True
+        word_index = starts_word.cumsum(0) - 1
+        return (torch.rand(values.shape) < self.mask_probability)[word_index] & is_ordinary
 
     @cached_property
-    def ordinary(self) -> Int[Tensor, " ordinary"]:
-        """The tokens that may stand in another's place."""
-        every = torch.arange(self.vocabulary)
-        return every[~torch.isin(every, torch.tensor(self.special))]
+    def replacement_tokens(self) -> Int[Tensor, " replacement_tokens"]:
+        """All tokens that may replace another: the vocabulary without special tokens."""
+        tokens = torch.arange(self.vocab_size)
+        return tokens[~torch.isin(tokens, torch.tensor(self.special_tokens))]

@@ -1,7 +1,7 @@
-"""What all objectives have in common: a batch goes in, a sum of losses and the count of what it is a sum over come out.
+"""The protocol of objectives: they return the summed loss of a batch, and the number of its terms.
 
-Never a mean: the mean of means is wrong as soon as batches differ in size. The loop adds up the sums and the counts of
-a whole update and divides once, so the loss is per token whatever the accumulation or the shapes of the batches.
+Never a mean: a mean of means is wrong when batches differ in size. The loop sums losses and counts over an optimizer
+step and divides once, so the loss is per token for any gradient accumulation and any batch shapes.
 """
 
 from __future__ import annotations
@@ -15,129 +15,129 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from regard.data.batches import Batch
-from regard.data.encoders.encoder_base import IGNORED
-from regard.training.modules.fused_modules import words_loss
-from regard.transformer.batch_layout import Rows
+from regard.data.encoders.encoder_base import IGNORE_INDEX
+from regard.training.modules.fused_modules import lm_head_loss
+from regard.transformer.batch_layout import BatchLayout
 from regard.transformer.head import LanguageModel
-from regard.transformer.head_base import EachToken
+from regard.transformer.head_base import PerTokenHead
 
 
-def read(network: Any, batch: Batch) -> Any:
-    """What a network says that reads the column `tokens`, and `segments` where it knows segments."""
+def forward_batch(network: Any, batch: Batch) -> Any:
+    """Run a network on the column `tokens`, and on `segments` if it has segment embeddings."""
     tokens = batch["tokens"]
-    segmented = getattr(getattr(network, "embedding", None), "segments", None) is not None
-    beside = {"segments": batch["segments"].tokens} if segmented and "segments" in batch.columns else {}
-    return network(tokens.tokens, rows=tokens.rows, **beside)
+    has_segments = getattr(getattr(network, "embedding", None), "segments", None) is not None
+    segments = {"segments": batch["segments"].values} if has_segments and "segments" in batch.columns else {}
+    return network(tokens.values, layout=tokens.layout, **segments)
 
 
 @dataclass(frozen=True)
 class Loss:
-    """What a network lost on a batch."""
+    """The loss of a network on a batch."""
 
     sum: Float[Tensor, ""]
-    """The sum, with its gradient."""
+    """The summed loss, with its autograd graph."""
     count: int
-    """What it is a sum over: tokens, rows."""
-    right: Mapping[str, int] = field(default_factory=dict)
-    """How many of them were right, by the name of the measure. Not counted while training."""
+    """Number of summed terms: tokens or sequences."""
+    correct: Mapping[str, int] = field(default_factory=dict)
+    """Number of correct predictions by metric. Empty in training mode."""
 
 
 @runtime_checkable
 class Objective(Protocol):
-    """What a network is trained to do. To add one, add a file to `objectives`."""
+    """A training objective. To add one, add a file to `objectives`."""
 
     def loss(self, network: Any, batch: Batch) -> Loss:
-        """The loss of a network on a batch. What is drawn at random comes from torch's own generator."""
+        """Compute the loss of a network on a batch. Random numbers come from torch's generator."""
 
 
 @dataclass(frozen=True)
-class Asked:
-    """A question to a network, and what it should have said at each place."""
+class LabeledBatch:
+    """A batch with its labels, and how to run a network on it."""
 
-    call: Callable[[Any, Batch], Any]
-    """Has a network read a batch, and returns its `Output`."""
+    forward: Callable[[Any, Batch], Any]
+    """Runs a network on a batch, and returns its `Output`."""
     batch: Batch
-    """What it reads."""
-    labels: Int[Tensor, " places"]
-    """What is right; IGNORED where anything is."""
+    """The inputs."""
+    labels: Int[Tensor, " positions"]
+    """The label at each position; `IGNORE_INDEX` where there is none."""
 
-    def twice(self) -> Asked:
-        """All rows, and then all rows once more."""
-        return replace(self, batch=self.batch.twice(), labels=self.labels.repeat(2))
-
-
-Vectors = Float[Tensor, "places model"]
+    def duplicate(self) -> LabeledBatch:
+        """Return a batch with all sequences, followed by all sequences again."""
+        return replace(self, batch=self.batch.duplicate(), labels=self.labels.repeat(2))
 
 
-def label_loss(
-    vectors: Vectors, head: EachToken | None, labels: Int[Tensor, " places"], smoothing: float
+HiddenStates = Float[Tensor, "positions model"]
+
+
+def label_cross_entropy(
+    hidden: HiddenStates, head: PerTokenHead | None, labels: Int[Tensor, " positions"], label_smoothing: float
 ) -> Float[Tensor, ""]:
-    """The sum of the cross-entropies of what a head says of each vector; without a head, of the vectors themselves.
+    """Return the summed cross-entropy of the logits of a head; without a head, `hidden` are the logits.
 
-    With smoothing ε the truth is 1 − ε at the label and ε spread evenly over all labels (Szegedy et al. 2015):
-    −(1 − ε) · log p(label) − ε · mean of log p.
+    With label smoothing ε the target distribution is 1 − ε at the label plus ε spread evenly over all labels
+    (Szegedy et al. 2015): −(1 − ε) · log p(label) − ε · mean of log p.
     """
-    if piecewise(head, vectors):
-        return words_loss(head, vectors, labels, smoothing)
-    scores = scored(head, vectors)
-    return nn.functional.cross_entropy(scores, labels, label_smoothing=smoothing, reduction="sum")
+    if uses_chunked_loss(head, hidden):
+        return lm_head_loss(head, hidden, labels, label_smoothing)
+    logits = compute_logits(head, hidden)
+    return nn.functional.cross_entropy(logits, labels, label_smoothing=label_smoothing, reduction="sum")
 
 
-def piecewise(head: EachToken | None, vectors: Vectors) -> TypeGuard[LanguageModel]:
-    """Whether the loss of such a head is computed a few tokens at a time (`cross_entropy.py`)."""
-    return isinstance(head, LanguageModel) and vectors.device.type == "cpu" and not torch.is_autocast_enabled("cpu")
+def uses_chunked_loss(head: PerTokenHead | None, hidden: HiddenStates) -> TypeGuard[LanguageModel]:
+    """Whether the loss is computed in chunks by the fused cross-entropy (`cross_entropy.py`)."""
+    return isinstance(head, LanguageModel) and hidden.device.type == "cpu" and not torch.is_autocast_enabled("cpu")
 
 
-def scored(head: EachToken | None, vectors: Vectors) -> Float[Tensor, "places labels"]:
-    """What a head says of each vector."""
+def compute_logits(head: PerTokenHead | None, hidden: HiddenStates) -> Float[Tensor, "positions labels"]:
+    """Return the logits of a head; without a head, `hidden` are the logits."""
     if head is None:
-        return vectors
-    rows = Rows.of((max(1, len(vectors)),), vectors.device)  # which it does not look at
-    return torch.as_tensor(head(vectors, rows).words)
+        return hidden
+    layout = BatchLayout.of((max(1, len(hidden)),), hidden.device)  # heads per token ignore it
+    return torch.as_tensor(head(hidden, layout).token_logits)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Labelling:
-    """Objectives that ask for a label at each place: a word, a tag, a class."""
+class CrossEntropyObjective:
+    """Base class of objectives with a label for each position or sequence: a token, a tag, a class."""
 
-    says_words: ClassVar[bool] = True
-    """Whether labels are words, so that a loss means a perplexity."""
-    smoothing: float = 0.0
-    """How much of the truth is spread over all labels, while training."""
+    has_perplexity: ClassVar[bool] = True
+    """Whether labels are tokens, so that exp(loss) is a perplexity."""
+    label_smoothing: float = 0.0
+    """Probability mass spread evenly over all labels, in training mode."""
 
-    def ask(self, batch: Batch) -> Asked:
-        """What the network is asked about a batch."""
+    def label_batch(self, batch: Batch) -> LabeledBatch:
+        """Return the inputs and the labels for a batch."""
         raise NotImplementedError
 
     def loss(self, network: Any, batch: Batch) -> Loss:
-        """The sum over the labelled places."""
-        vectors, head, labels = answer(self.ask(batch), network)
+        """Return the cross-entropy, summed over the labeled positions."""
+        hidden, head, labels = forward_to_head(self.label_batch(batch), network)
         if network.training:
-            return Loss(label_loss(vectors, head, labels, self.smoothing), len(labels))
-        right = int((scored(head, vectors).argmax(dim=-1) == labels).sum())
-        return Loss(label_loss(vectors, head, labels, 0.0), len(labels), {"accuracy": right})
+            return Loss(label_cross_entropy(hidden, head, labels, self.label_smoothing), len(labels))
+        correct = int((compute_logits(head, hidden).argmax(dim=-1) == labels).sum())
+        return Loss(label_cross_entropy(hidden, head, labels, 0.0), len(labels), {"accuracy": correct})
 
 
-Answer = tuple[Vectors, EachToken | None, Int[Tensor, " places"]]
-"""Vectors, the head that is to score them, and the labels."""
+HeadInputs = tuple[HiddenStates, PerTokenHead | None, Int[Tensor, " positions"]]
+"""Hidden states, the head that computes their logits, and the labels."""
 
 
-def answer(asked: Asked, network: Any) -> Answer:
-    """The vectors at the labelled places, the head that is to score them, and the labels.
+def forward_to_head(labeled: LabeledBatch, network: Any) -> HeadInputs:
+    """Run a network up to its head. Returns the hidden states at the labeled positions, the head, and the labels.
 
-    Where the head scores each place alone, it is left off while the network runs: places without a label are then
-    never scored, and a loss that works piece by piece need not hold all scores. Other heads score whole rows: what
-    they say are the vectors, and no head is left.
+    A head that works on each token separately is not run here: no logits are computed for positions without a label,
+    and a chunked loss does not store all logits. Other heads are run on whole sequences: then their logits are returned
+    in place of hidden states, and no head.
     """
-    labels = asked.labels
-    head = network.head if isinstance(network.head, EachToken) else None
+    labels = labeled.labels
+    head = network.head if isinstance(network.head, PerTokenHead) else None
     if head is not None:
-        vectors = asked.call(network.headless(), asked.batch).hidden
+        hidden = labeled.forward(network.without_head(), labeled.batch).hidden
     else:
-        vectors = asked.call(network, asked.batch).logits
-        if vectors is None:
-            raise ValueError("the network has no head that gives labels: this objective needs one")
-    labelled = labels != IGNORED
-    if bool(labelled.all()):
-        return vectors, head, labels
-    return vectors[labelled], head, labels[labelled]
+        hidden = labeled.forward(network, labeled.batch).logits
+        if hidden is None:
+            raise ValueError("the network has no classification or language-modelling head, which this objective needs")
+    has_label = labels != IGNORE_INDEX
+    if bool(has_label.all()):
+        return hidden, head, labels
+    return hidden[has_label], head, labels[has_label]

@@ -1,19 +1,19 @@
-"""Say which tag each word has."""
+"""Token classification: predict the tag of each word."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 from regard.data.batches import Batch
-from regard.training.objectives.objective import Asked, Labelling, read
+from regard.training.objectives.objective import CrossEntropyObjective, LabeledBatch, forward_batch
 
 
 @dataclass(frozen=True, kw_only=True)
-class Tag(Labelling):
-    """Columns `tokens` and `tags`: a word's tag stands at its first token, and IGNORED at the others."""
+class TokenClassification(CrossEntropyObjective):
+    """Columns `tokens` and `tags`: the tag of a word is at its first token, `IGNORE_INDEX` at the others."""
 
-    says_words = False
+    has_perplexity = False
 
-    def ask(self, batch: Batch) -> Asked:
-        """The tag of each word."""
-        return Asked(read, batch, batch["tags"].tokens)
+    def label_batch(self, batch: Batch) -> LabeledBatch:
+        """Return the tag of each word."""
+        return LabeledBatch(forward_batch, batch, batch["tags"].values)

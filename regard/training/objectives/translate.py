@@ -1,4 +1,4 @@
-"""Write a target, given a source: translation, summarization (Sutskever et al. 2014, Vaswani et al. 2017)."""
+"""Sequence-to-sequence learning: translation, summarization (Sutskever et al. 2014, Vaswani et al. 2017)."""
 
 from __future__ import annotations
 
@@ -7,34 +7,36 @@ from typing import Any
 
 import torch
 
-from regard.data.batches import Batch, Ids
-from regard.training.objectives.objective import Asked, Labelling
+from regard.data.batches import Batch, PackedColumn
+from regard.training.objectives.objective import CrossEntropyObjective, LabeledBatch
 
 
 @dataclass(frozen=True, kw_only=True)
-class Translate(Labelling):
-    """Columns `source` and `target`. The decoder sees the target up to each place, and is to say what comes next.
+class Seq2SeqLM(CrossEntropyObjective):
+    """Columns `source` and `target`. The decoder gets the target up to each position, and predicts the next token.
 
-        decoder reads    <s>  ein  Mann
-        and is to say    ein  Mann </s>
+        decoder inputs   <s>  ein  Mann
+        labels           ein  Mann </s>
 
-    The end token is a label like any other, so it is learnt; there is no padding that could hide it.
+    The end token is a label like any other, so the model learns to stop. Batches are packed, without padding.
     """
 
-    start: int
-    """The token that the decoder reads first."""
+    decoder_start: int
+    """The first input token of the decoder."""
 
-    def ask(self, batch: Batch) -> Asked:
-        """Every token of the target."""
-        return Asked(self._read, batch, batch["target"].tokens)
+    def label_batch(self, batch: Batch) -> LabeledBatch:
+        """Label each position of the decoder with a token of the target."""
+        return LabeledBatch(self._forward, batch, batch["target"].values)
 
-    def _read(self, network: Any, batch: Batch) -> Any:
+    def _forward(self, network: Any, batch: Batch) -> Any:
         source, target = batch["source"], batch["target"]
-        return network(source.tokens, shift_right(target, self.start), rows=source.rows, target_rows=target.rows)
+        return network(
+            source.values, shift_right(target, self.decoder_start), layout=source.layout, target_layout=target.layout
+        )
 
 
-def shift_right(target: Ids, start: int) -> torch.Tensor:
-    """What the decoder reads: each row without its last token, behind the start token."""
-    given = target.tokens.roll(1)
-    given[target.rows.first] = start
-    return given
+def shift_right(target: PackedColumn, start: int) -> torch.Tensor:
+    """Return the inputs of the decoder: the start token, then each sequence without its last token."""
+    inputs = target.values.roll(1)
+    inputs[target.layout.first_indices] = start
+    return inputs

@@ -1,12 +1,12 @@
-"""Muon (Jordan 2024): momentum made orthogonal.
+"""Muon (Jordan 2024): orthogonalized momentum.
 
-The change of a matrix is its momentum with all singular values brought near to 1, so that no direction is learnt faster
-than another. They are brought there by five steps of an iteration of Newton and Schulz, products of matrices only:
+The update of a matrix is its momentum with all singular values moved close to 1, so that all directions are learned
+equally fast. Five steps of a Newton-Schulz iteration do this with matrix products only:
 
     X ← a·X + (b·A + c·A²)·X        with A = X·Xᵀ
 
-torch has it too, always in bfloat16; on a CPU without such numbers a step of that takes some twenty times as long as a
-step in float32. Here the products are in the numbers that training was asked to multiply in.
+torch also has Muon, but always in bfloat16; on a CPU without bfloat16 instructions such a step takes about twenty times
+as long as one in float32. Here the products use the precision of the run.
 """
 
 from __future__ import annotations
@@ -19,39 +19,39 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-COEFFICIENTS = (3.4445, -4.7750, 2.0315)
-"""Jordan's: they bring small values up fast, and large ones not quite to 1 but between 0.7 and 1.2 or so."""
-STEPS = 5
-EPSILON = 1e-7
+NEWTON_SCHULZ_COEFFICIENTS = (3.4445, -4.7750, 2.0315)
+"""Jordan's coefficients: small singular values grow fast, and all end between about 0.7 and 1.2."""
+NEWTON_SCHULZ_STEPS = 5
+EPS = 1e-7
 
 
 class Muon(torch.optim.Optimizer):
-    """For matrices. Those of one shape are made orthogonal together."""
+    """Muon for matrices. Matrices of equal shape are orthogonalized in one batch."""
 
     def __init__(
-        self, groups: Iterable[dict[str, Any]], rate: float, momentum: float, products: torch.dtype = torch.float32
+        self, params: Iterable[dict[str, Any]], lr: float, momentum: float, matmul_dtype: torch.dtype = torch.float32
     ) -> None:
-        super().__init__(groups, {"lr": rate, "momentum": momentum, "weight_decay": 0.0})
-        self.products = products
+        super().__init__(params, {"lr": lr, "momentum": momentum, "weight_decay": 0.0})
+        self.matmul_dtype = matmul_dtype
 
     @torch.no_grad()
     def step(self, closure: None = None) -> None:  # type: ignore[override]
-        """Change the matrices by their gradients."""
+        """Update the matrices."""
         del closure
         for group in self.param_groups:
-            alike: dict[torch.Size, list[Tensor]] = {}
+            by_shape: dict[torch.Size, list[Tensor]] = {}
             for weight in group["params"]:
                 if weight.grad is not None:
-                    alike.setdefault(weight.shape, []).append(weight)
-            for (rows, columns), weights in alike.items():
-                together = torch.stack([self._momentum(weight, group["momentum"]) for weight in weights])
-                moved = orthogonal(together, self.products)
-                rate = group["lr"] * math.sqrt(max(1.0, rows / columns))
-                for weight, change in zip(weights, moved, strict=True):
-                    weight.mul_(1 - group["lr"] * group["weight_decay"]).sub_(change, alpha=rate)
+                    by_shape.setdefault(weight.shape, []).append(weight)
+            for (rows, columns), weights in by_shape.items():
+                momenta = torch.stack([self._momentum(weight, group["momentum"]) for weight in weights])
+                updates = orthogonalize(momenta, self.matmul_dtype)
+                lr = group["lr"] * math.sqrt(max(1.0, rows / columns))
+                for weight, update in zip(weights, updates, strict=True):
+                    weight.mul_(1 - group["lr"] * group["weight_decay"]).sub_(update, alpha=lr)
 
     def _momentum(self, weight: Tensor, momentum: float) -> Tensor:
-        """The mean of the gradients so far, looking one step ahead (Nesterov)."""
+        """Return the Nesterov momentum of a matrix."""
         assert weight.grad is not None
         state = self.state[weight]
         if not state:
@@ -60,16 +60,16 @@ class Muon(torch.optim.Optimizer):
         return weight.grad.lerp(mean, momentum)
 
 
-def orthogonal(
-    matrices: Float[Tensor, "count rows columns"], products: torch.dtype = torch.float32
+def orthogonalize(
+    matrices: Float[Tensor, "count rows columns"], matmul_dtype: torch.dtype = torch.float32
 ) -> Float[Tensor, "count rows columns"]:
-    """Each matrix with its singular values brought near to 1, by products in such numbers."""
+    """Move the singular values of each matrix close to 1, with matrix products in `matmul_dtype`."""
     tall = matrices.shape[1] > matrices.shape[2]
     x = matrices.transpose(1, 2) if tall else matrices
-    x = x / torch.linalg.matrix_norm(x, keepdim=True).clamp_min(EPSILON)
-    x = x.to(products) if products.itemsize < x.dtype.itemsize else x
-    a, b, c = COEFFICIENTS
-    for _ in range(STEPS):
+    x = x / torch.linalg.matrix_norm(x, keepdim=True).clamp_min(EPS)
+    x = x.to(matmul_dtype) if matmul_dtype.itemsize < x.dtype.itemsize else x
+    a, b, c = NEWTON_SCHULZ_COEFFICIENTS
+    for _ in range(NEWTON_SCHULZ_STEPS):
         gram = x @ x.transpose(1, 2)
         x = torch.baddbmm(x, torch.baddbmm(gram, gram, gram, beta=b, alpha=c), x, beta=a)
     return (x.transpose(1, 2) if tall else x).to(matrices.dtype)

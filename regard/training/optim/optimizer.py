@@ -1,7 +1,7 @@
-"""How gradients become changes: AdamW and Adafactor as torch has them, and Muon, put to work on groups of parameters.
+"""Optimizers: torch's AdamW and Adafactor, and Muon, on groups of parameters.
 
-A parameter's group says three things: which rule changes it, how fast (layer-wise rates), and whether it decays towards
-zero (matrices and tables do; norms and biases, which are vectors, do not).
+The group of a parameter determines its optimizer, its learning rate (layer-wise decay), and whether it has weight decay
+(matrices and embedding tables have; norms and biases, which are vectors, do not).
 """
 
 from __future__ import annotations
@@ -16,200 +16,214 @@ from torch import Tensor, nn
 
 from regard.checkpoint.files import CheckpointError
 from regard.training.optim import muon
-from regard.training.recipe.base import ByKind, Part
+from regard.training.recipe.base import KindShorthand, Section
 from regard.transformer.embedding import Tokens
 
-Rate = Annotated[float, Field(gt=0)]
-Decay = Annotated[float, Field(ge=0)]
+LearningRate = Annotated[float, Field(gt=0)]
+WeightDecay = Annotated[float, Field(ge=0)]
 Beta = Annotated[float, Field(ge=0, lt=1)]
 
 
-class AdamW(Part):
-    """Adam with decoupled weight decay (Loshchilov and Hutter 2019). With decay 0 it is Adam."""
+class AdamWConfig(Section):
+    """Adam with decoupled weight decay (Loshchilov and Hutter 2019). With weight decay 0 it is Adam."""
 
     kind: Literal["adamw"] = "adamw"
-    rate: Rate = 1e-3
+    lr: LearningRate = 1e-3
     betas: tuple[Beta, Beta] = (0.9, 0.98)
-    """How much of the old is kept in the mean of gradients and of their squares."""
-    epsilon: Annotated[float, Field(gt=0)] = 1e-9
-    decay: Decay = 0.0
+    """Decay rates of the moving averages of the gradient and of its square."""
+    eps: Annotated[float, Field(gt=0)] = 1e-9
+    weight_decay: WeightDecay = 0.0
 
 
-class Adafactor(Part):
-    """Adam whose second moments are kept by rows and columns: hardly any memory (Shazeer and Stern 2018)."""
+class AdafactorConfig(Section):
+    """Adam with second moments factored into rows and columns: very little memory (Shazeer and Stern 2018)."""
 
     kind: Literal["adafactor"] = "adafactor"
-    rate: Rate = 1e-2
-    decay: Decay = 0.0
+    lr: LearningRate = 1e-2
+    weight_decay: WeightDecay = 0.0
 
 
-class Muon(Part):
-    """Momentum made orthogonal, for the matrices inside the blocks (Jordan 2024); AdamW for everything else."""
+class MuonConfig(Section):
+    """Orthogonalized momentum for the matrices in the blocks (Jordan 2024); AdamW for all other parameters."""
 
     kind: Literal["muon"] = "muon"
-    rate: Rate = 0.02
-    """The rate of the matrices."""
+    lr: LearningRate = 0.02
+    """Learning rate of the matrices."""
     momentum: Beta = 0.95
-    decay: Decay = 0.0
-    rest: AdamW = AdamW(rate=1e-3)
-    """For embeddings, heads, norms and biases."""
+    weight_decay: WeightDecay = 0.0
+    adamw: AdamWConfig = AdamWConfig(lr=1e-3)
+    """AdamW for embeddings, heads, norms and biases."""
 
 
-Optimizer = Annotated[AdamW | Adafactor | Muon, Field(discriminator="kind"), ByKind]
+OptimizerConfig = Annotated[AdamWConfig | AdafactorConfig | MuonConfig, Field(discriminator="kind"), KindShorthand]
 
 
 @dataclass(frozen=True)
-class Group:
-    """Parameters that are treated alike."""
+class ParameterGroup:
+    """Parameters with the same optimizer, weight decay and learning rate."""
 
     names: list[str]
-    rule: AdamW | Adafactor | Muon
-    decays: bool
-    speed: float
-    """What their rate is multiplied by."""
+    config: AdamWConfig | AdafactorConfig | MuonConfig
+    has_weight_decay: bool
+    lr_scale: float
+    """Factor of their learning rate."""
 
 
-REMEMBERED: dict[type[torch.optim.Optimizer], tuple[str, ...]] = {
+STATE_KEYS: dict[type[torch.optim.Optimizer], tuple[str, ...]] = {
     torch.optim.AdamW: ("step", "exp_avg", "exp_avg_sq"),
     torch.optim.Adafactor: ("step", "row_var", "col_var", "variance"),
     muon.Muon: ("momentum_buffer",),
 }
-"""What each optimiser keeps for a parameter."""
+"""The state tensors of each optimizer."""
 
 
 class Optimizers:
-    """The optimisers of all parameters that are trained, used as one."""
+    """The optimizers of all trainable parameters, used as one."""
 
     def __init__(
         self,
         network: nn.Module,
-        design: AdamW | Adafactor | Muon,
+        config: AdamWConfig | AdafactorConfig | MuonConfig,
         layer_decay: float = 1.0,
-        products: torch.dtype = torch.float32,
+        matmul_dtype: torch.dtype = torch.float32,
     ) -> None:
         self.parameters = {name: value for name, value in network.named_parameters() if value.requires_grad}
         if not self.parameters:
-            raise ValueError("nothing is left to train: `freeze` names all parts of the network")
-        by_rule = _by_rule(network, design, layer_decay)
-        self._parts = [_make(rule, found, self.parameters, products) for rule, found in by_rule]
+            raise ValueError("no trainable parameters: training.freeze covers the whole network")
+        self._optimizers = [
+            _build_optimizer(optimizer_config, groups, self.parameters, matmul_dtype)
+            for optimizer_config, groups in _groups_by_optimizer(network, config, layer_decay)
+        ]
 
     def step(self, factor: float) -> None:
-        """Change the parameters by their gradients; `factor` is the schedule's."""
-        for optimizer in self._parts:
+        """Update the parameters. `factor` is that of the learning-rate schedule."""
+        for optimizer in self._optimizers:
             for group in optimizer.param_groups:
-                group["lr"] = group["full_rate"] * factor
+                group["lr"] = group["base_lr"] * factor
             optimizer.step()
 
-    def clear(self) -> None:
-        """Forget the gradients."""
+    def zero_grad(self) -> None:
+        """Set all gradients to None."""
         for parameter in self.parameters.values():
             parameter.grad = None
 
     def gradients(self) -> list[Tensor]:
-        """The gradients that are there."""
+        """Return the gradients that are not None."""
         return [value.grad for value in self.parameters.values() if value.grad is not None]
 
-    def state(self) -> dict[str, Tensor]:
-        """All that the optimisers remember, by the parameter's name and what it is."""
-        found: dict[str, Tensor] = {}
+    def state_dict(self) -> dict[str, Tensor]:
+        """Return the state of all optimizers as `parameter:key`."""
+        result: dict[str, Tensor] = {}
         for name, parameter in self.parameters.items():
-            for optimizer in self._parts:
+            for optimizer in self._optimizers:
                 for key, value in optimizer.state.get(parameter, {}).items():
-                    found[f"{name}:{key}"] = torch.as_tensor(value)
-        return found
+                    result[f"{name}:{key}"] = torch.as_tensor(value)
+        return result
 
-    def restore(self, state: Mapping[str, Tensor]) -> None:
-        """Remember what `state` gave."""
-        owner = {
-            parameter: each for each in self._parts for group in each.param_groups for parameter in group["params"]
+    def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
+        """Restore the result of `state_dict`."""
+        optimizer_of = {
+            parameter: optimizer
+            for optimizer in self._optimizers
+            for group in optimizer.param_groups
+            for parameter in group["params"]
         }
         for address, value in state.items():
             name, _, key = address.rpartition(":")
             parameter = self.parameters.get(name)
             if parameter is None:
-                continue  # it is frozen by now
-            optimizer = owner[parameter]
-            if key not in REMEMBERED[type(optimizer)]:
+                continue  # it is frozen now
+            optimizer = optimizer_of[parameter]
+            if key not in STATE_KEYS[type(optimizer)]:
                 raise CheckpointError(
-                    f"the state is of another optimizer: it has {key} for {name}. Give training.optimizer as it was"
+                    f"the checkpoint belongs to another optimizer (it has {key} for {name}): restore training.optimizer"
                 )
-            # Adafactor counts its steps on the CPU, AdamW where it computes.
-            apart = key == "step" and not optimizer.defaults.get("fused")
-            optimizer.state[parameter][key] = value.to("cpu" if apart else parameter.device, copy=True)
+            # Adafactor keeps its step count on the CPU, fused AdamW on the device.
+            on_cpu = key == "step" and not optimizer.defaults.get("fused")
+            optimizer.state[parameter][key] = value.to("cpu" if on_cpu else parameter.device, copy=True)
 
 
-def freeze(network: nn.Module, parts: Sequence[str]) -> None:
-    """Train these parts no more. A part is named by its address: `source`, `encoder.blocks.0`."""
-    for part in parts:
-        found = [value for name, value in network.named_parameters() if name == part or name.startswith(f"{part}.")]
-        if not found:
-            known = ", ".join(name for name, _ in network.named_children())
-            raise ValueError(f"training.freeze: the network has no part {part!r}; its parts are {known}, and theirs")
-        for value in found:
+def freeze(network: nn.Module, modules: Sequence[str]) -> None:
+    """Freeze the parameters of modules, which are named by address: `source`, `encoder.blocks.0`."""
+    for address in modules:
+        parameters = [
+            value for name, value in network.named_parameters() if name == address or name.startswith(f"{address}.")
+        ]
+        if not parameters:
+            children = ", ".join(name for name, _ in network.named_children())
+            raise ValueError(f"training.freeze: the network has no module {address!r}; top-level modules: {children}")
+        for value in parameters:
             value.requires_grad_(False)
 
 
-def groups(network: nn.Module, design: AdamW | Adafactor | Muon, layer_decay: float = 1.0) -> list[Group]:
-    """Which parameters are treated alike."""
+def parameter_groups(
+    network: nn.Module, config: AdamWConfig | AdafactorConfig | MuonConfig, layer_decay: float = 1.0
+) -> list[ParameterGroup]:
+    """Group the trainable parameters by optimizer, weight decay and learning rate."""
     tables = {id(module.weight) for module in network.modules() if isinstance(module, Tokens)}
-    found: dict[tuple[bool, bool, float], list[str]] = {}
+    groups: dict[tuple[bool, bool, float], list[str]] = {}
     for name, value in network.named_parameters():
         if value.requires_grad:
-            inside = isinstance(design, Muon) and ".blocks." in name and value.ndim == 2 and id(value) not in tables
-            key = (inside, value.ndim > 1, layer_decay ** _height(name, network) if layer_decay != 1 else 1.0)
-            found.setdefault(key, []).append(name)
-    rest = design.rest if isinstance(design, Muon) else design
-    return [Group(names, design if inside else rest, decays, speed) for (inside, decays, speed), names in found.items()]
+            uses_muon = (
+                isinstance(config, MuonConfig) and ".blocks." in name and value.ndim == 2 and id(value) not in tables
+            )
+            lr_scale = layer_decay ** _depth_from_top(name, network) if layer_decay != 1 else 1.0
+            groups.setdefault((uses_muon, value.ndim > 1, lr_scale), []).append(name)
+    other_config = config.adamw if isinstance(config, MuonConfig) else config
+    return [
+        ParameterGroup(names, config if uses_muon else other_config, has_weight_decay, lr_scale)
+        for (uses_muon, has_weight_decay, lr_scale), names in groups.items()
+    ]
 
 
-def _height(name: str, network: nn.Module) -> int:
-    """How many layers lie between a parameter and the top of its stack: 0 for the head, most for the embeddings."""
+def _depth_from_top(name: str, network: nn.Module) -> int:
+    """Return the distance of a parameter from the top of its stack: 0 for the head, the maximum for the embeddings."""
     depths: dict[str, int] = {}
-    for other, _ in network.named_parameters():
-        if ".blocks." in other:
-            stack, number = _block(other)
-            depths[stack] = max(depths.get(stack, 0), number + 1)
+    for each, _ in network.named_parameters():
+        if ".blocks." in each:
+            stack, index = _stack_and_index(each)
+            depths[stack] = max(depths.get(stack, 0), index + 1)
     if name.startswith("head.") or "final_norm" in name:
         return 0
     if ".blocks." not in name:
         return max(depths.values(), default=0) + 1
-    stack, number = _block(name)
-    return depths[stack] - number
+    stack, index = _stack_and_index(name)
+    return depths[stack] - index
 
 
-def _block(name: str) -> tuple[str, int]:
-    stack, _, inside = name.partition(".blocks.")
-    return stack, int(inside.partition(".")[0])
+def _stack_and_index(name: str) -> tuple[str, int]:
+    stack, _, rest = name.partition(".blocks.")
+    return stack, int(rest.partition(".")[0])
 
 
-def _by_rule(
-    network: nn.Module, design: AdamW | Adafactor | Muon, layer_decay: float
-) -> Iterator[tuple[AdamW | Adafactor | Muon, list[Group]]]:
-    found = groups(network, design, layer_decay)
-    for rule in (design, design.rest) if isinstance(design, Muon) else (design,):
-        chosen = [group for group in found if group.rule is rule]
-        if chosen:
-            yield rule, chosen
+def _groups_by_optimizer(
+    network: nn.Module, config: AdamWConfig | AdafactorConfig | MuonConfig, layer_decay: float
+) -> Iterator[tuple[AdamWConfig | AdafactorConfig | MuonConfig, list[ParameterGroup]]]:
+    groups = parameter_groups(network, config, layer_decay)
+    for each in (config, config.adamw) if isinstance(config, MuonConfig) else (config,):
+        matching = [group for group in groups if group.config is each]
+        if matching:
+            yield each, matching
 
 
-def _make(
-    rule: AdamW | Adafactor | Muon,
-    found: Sequence[Group],
+def _build_optimizer(
+    config: AdamWConfig | AdafactorConfig | MuonConfig,
+    groups: Sequence[ParameterGroup],
     parameters: Mapping[str, nn.Parameter],
-    products: torch.dtype,
+    matmul_dtype: torch.dtype,
 ) -> torch.optim.Optimizer:
-    listed: list[dict[str, Any]] = [
+    param_groups: list[dict[str, Any]] = [
         {
             "params": [parameters[name] for name in group.names],
-            "weight_decay": rule.decay if group.decays else 0.0,
-            "full_rate": rule.rate * group.speed,
+            "weight_decay": config.weight_decay if group.has_weight_decay else 0.0,
+            "base_lr": config.lr * group.lr_scale,
         }
-        for group in found
+        for group in groups
     ]
-    match rule:
-        case AdamW(rate=rate, betas=betas, epsilon=epsilon):
-            return torch.optim.AdamW(listed, lr=rate, betas=betas, eps=epsilon, fused=True)
-        case Adafactor(rate=rate):
-            return torch.optim.Adafactor(listed, lr=rate)
-        case Muon(rate=rate, momentum=momentum):
-            return muon.Muon(listed, rate, momentum, products)
+    match config:
+        case AdamWConfig(lr=lr, betas=betas, eps=eps):
+            return torch.optim.AdamW(param_groups, lr=lr, betas=betas, eps=eps, fused=True)
+        case AdafactorConfig(lr=lr):
+            return torch.optim.Adafactor(param_groups, lr=lr)
+        case MuonConfig(lr=lr, momentum=momentum):
+            return muon.Muon(param_groups, lr, momentum, matmul_dtype)

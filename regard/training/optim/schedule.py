@@ -1,6 +1,6 @@
-"""How the rate of learning changes from step to step. Pure functions of the step: there is nothing to save.
+"""Learning-rate schedules. They are pure functions of the step, so checkpoints need no state for them.
 
-Constant      ______          Linear       \\          Cosine   -.         InverseRoot, Noam   |\\_
+Constant      ______          Linear       \\          Cosine   -.         InverseSqrt, Noam   |\\_
              /                            / \\                  /  \\                           /  `--.__
              warm-up                     /   \\                /    `-                        /
 """
@@ -12,76 +12,86 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from regard.training.recipe.base import ByKind, Count, Part, Whole
+from regard.training.recipe.base import Integer, KindShorthand, PositiveInt, Section
 
-Steps = Annotated[Whole, Field(ge=0)]
-Share = Annotated[float, Field(ge=0, le=1)]
+StepCount = Annotated[Integer, Field(ge=0)]
+Ratio = Annotated[float, Field(ge=0, le=1)]
 
 
-class Constant(Part):
-    """The full rate after the warm-up."""
+class ConstantSchedule(Section):
+    """The full learning rate after a linear warm-up."""
 
     kind: Literal["constant"] = "constant"
-    warmup: Steps = 0
-    """Updates over which the rate rises from zero."""
+    warmup_steps: StepCount = 0
+    """Optimizer steps of linear warm-up from zero."""
 
 
-class Linear(Part):
-    """Down in a straight line, to `end` at the last step (BERT)."""
+class LinearSchedule(Section):
+    """Linear decay to `min_lr_ratio` at the last step (BERT)."""
 
     kind: Literal["linear"] = "linear"
-    warmup: Steps = 0
-    end: Share = 0.0
-    """What is left of the rate at the last step, as a share of it."""
+    warmup_steps: StepCount = 0
+    min_lr_ratio: Ratio = 0.0
+    """Learning rate at the last step, as a fraction of `lr`."""
 
 
-class Cosine(Part):
-    """Down along half a cosine, to `end` at the last step (Loshchilov and Hutter 2017)."""
+class CosineSchedule(Section):
+    """Cosine decay to `min_lr_ratio` at the last step (Loshchilov and Hutter 2017)."""
 
     kind: Literal["cosine"] = "cosine"
-    warmup: Steps = 0
-    end: Share = 0.0
-    """What is left of the rate at the last step, as a share of it."""
+    warmup_steps: StepCount = 0
+    min_lr_ratio: Ratio = 0.0
+    """Learning rate at the last step, as a fraction of `lr`."""
 
 
-class InverseRoot(Part):
-    """The full rate when the warm-up ends, then falling with the root of the step."""
+class InverseSqrtSchedule(Section):
+    """The full learning rate at the end of the warm-up, then proportional to 1/√step."""
 
-    kind: Literal["inverse_root"] = "inverse_root"
-    warmup: Count = 4000
+    kind: Literal["inverse_sqrt"] = "inverse_sqrt"
+    warmup_steps: PositiveInt = 4000
 
 
-class Noam(Part):
-    """The paper's own (Vaswani et al. 2017, section 5.3): model_dim^-0.5 · min(step^-0.5, step · warmup^-1.5).
+class NoamSchedule(Section):
+    """The schedule of Vaswani et al. 2017, section 5.3: model_dim^-0.5 · min(step^-0.5, step · warmup_steps^-1.5).
 
-    It is `InverseRoot` with a height that follows from the sizes; the rate is one more factor (in the paper: 1).
+    It is `InverseSqrtSchedule` with a peak that depends on the sizes; `lr` is one more factor (in the paper: 1).
     """
 
     kind: Literal["noam"] = "noam"
-    warmup: Count = 4000
+    warmup_steps: PositiveInt = 4000
 
 
-Schedule = Annotated[Constant | Linear | Cosine | InverseRoot | Noam, Field(discriminator="kind"), ByKind]
+ScheduleConfig = Annotated[
+    ConstantSchedule | LinearSchedule | CosineSchedule | InverseSqrtSchedule | NoamSchedule,
+    Field(discriminator="kind"),
+    KindShorthand,
+]
 
 
-def factor(schedule: Constant | Linear | Cosine | InverseRoot | Noam, step: int, steps: int, model_dim: int) -> float:
-    """What the optimizer's rate is multiplied by at a step. Steps count from 1 to `steps`."""
+def lr_factor(
+    schedule: ConstantSchedule | LinearSchedule | CosineSchedule | InverseSqrtSchedule | NoamSchedule,
+    step: int,
+    steps: int,
+    model_dim: int,
+) -> float:
+    """Return the factor of the optimizer's learning rate at a step. Steps count from 1 to `steps`."""
     match schedule:
-        case Noam(warmup=warmup):
+        case NoamSchedule(warmup_steps=warmup):
             return float(model_dim**-0.5 * min(step**-0.5, step * warmup**-1.5))
-        case InverseRoot(warmup=warmup):
+        case InverseSqrtSchedule(warmup_steps=warmup):
             return min(step / warmup, math.sqrt(warmup / step))
-    if step < schedule.warmup:
-        return step / schedule.warmup
+    if step < schedule.warmup_steps:
+        return step / schedule.warmup_steps
     match schedule:
-        case Constant():
+        case ConstantSchedule():
             return 1.0
-        case Linear(end=end):
-            return end + (1 - end) * (1 - _done(schedule.warmup, step, steps))
-        case Cosine(end=end):
-            return end + (1 - end) * (1 + math.cos(math.pi * _done(schedule.warmup, step, steps))) / 2
+        case LinearSchedule(min_lr_ratio=final):
+            return final + (1 - final) * (1 - _decay_progress(schedule.warmup_steps, step, steps))
+        case CosineSchedule(min_lr_ratio=final):
+            progress = _decay_progress(schedule.warmup_steps, step, steps)
+            return final + (1 - final) * (1 + math.cos(math.pi * progress)) / 2
 
 
-def _done(warmup: int, step: int, steps: int) -> float:
-    """Which share of the way from the end of the warm-up to the last step lies behind."""
-    return min(1.0, (step - warmup) / max(1, steps - warmup))
+def _decay_progress(warmup_steps: int, step: int, steps: int) -> float:
+    """Return the fraction of the steps after the warm-up that are done."""
+    return min(1.0, (step - warmup_steps) / max(1, steps - warmup_steps))

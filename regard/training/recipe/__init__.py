@@ -1,1 +1,1 @@
-"""Recipes: their schema, their errors, what is built from them."""
+"""Recipes: schema, validation errors, presets, and what is built from them."""

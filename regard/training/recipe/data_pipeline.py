@@ -1,4 +1,4 @@
-"""From the files of a recipe to batches: the tokenizer, the labels, the encoded corpora."""
+"""The data of a recipe: tokenizer, labels, encoded corpora and batches."""
 
 from __future__ import annotations
 
@@ -8,249 +8,269 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from regard.checkpoint.files import CONFIG, read_json, write_json
-from regard.data.batches import Batches, ByLength, Packed
+from regard.checkpoint.files import CONFIG_FILE, read_json, write_json
+from regard.data.batches import Batches, LengthBatching, PackedBatching
 from regard.data.corpus import Corpus
-from regard.data.encoders.documents import Documents
+from regard.data.encoders.documents import DocumentEncoder
 from regard.data.encoders.encoder_base import Encoder
-from regard.data.encoders.labels import Labels
-from regard.data.encoders.pairs import Pairs
-from regard.data.encoders.questions import Questions
-from regard.data.encoders.tags import Tags
+from regard.data.encoders.labels import LabeledTextEncoder
+from regard.data.encoders.pairs import PairEncoder
+from regard.data.encoders.questions import QuestionEncoder
+from regard.data.encoders.tags import TaggedSentenceEncoder
 from regard.data.encoding import encode
-from regard.data.example import TASKS, Example, Labelled, Pair, Plain, Question, Tagged
+from regard.data.example import EXAMPLE_TYPES, Document, Example, LabeledText, Pair, Question, TaggedSentence
 from regard.data.formats import Conll, Format, Header, JsonLines, Quoting, Table, Text, Unit
-from regard.data.label_ids import labels_of
-from regard.data.length_policy import Cut, Long, Refuse, Windowed
-from regard.data.reader import format_of
-from regard.data.source import Source, stamps_from_json, stamps_to_json
+from regard.data.label_ids import collect_labels
+from regard.data.length_policy import LengthPolicy, SlidingWindow, StrictLength, Truncation
+from regard.data.reader import detect_format
+from regard.data.source import DataSource, fingerprints_from_json, fingerprints_to_json
 from regard.tokenization import algorithms
-from regard.tokenization import tokenizer_loader as loading
-from regard.tokenization import tokenizer_trainer as learning
-from regard.tokenization.tokenizer import Names, Tokenizer
-from regard.training.recipe.objective_section import Teacher
-from regard.training.recipe.schema import Data, Load, NewTokenizer, OldTokenizer, Recipe
+from regard.tokenization.tokenizer import SpecialTokens, Tokenizer
+from regard.tokenization.tokenizer_loader import load_tokenizer
+from regard.tokenization.tokenizer_trainer import train_tokenizer
+from regard.training.recipe.objective_section import DistillationSection
+from regard.training.recipe.schema import (
+    DataSection,
+    NewTokenizerSection,
+    PretrainedNetworkSection,
+    PretrainedTokenizerSection,
+    Recipe,
+)
 from regard.training.run import word_perplexity
 
-PIECE = 512
-"""The longest piece of a document, where nothing says how long it may be."""
+DEFAULT_MAX_LENGTH = 512
+"""Maximum length of a chunk of a document, if neither data nor network limit it."""
 
 
 @dataclass(frozen=True)
-class Prepared:
-    """What is learnt from, ready for the loop."""
+class TrainingData:
+    """The batches of a run."""
 
     train: Batches
     valid: Batches | None
-    words: int | None
-    """How many words the validation data has, where words are to be said; it makes perplexities comparable."""
-    told: tuple[str, ...]
-    """What a person should know of the data: how much there is, and what was cut."""
+    valid_words: int | None
+    """Number of words in the validation data of a language model, for the word-level perplexity."""
+    messages: tuple[str, ...]
+    """Log messages: the size of the data, and how much was truncated."""
 
 
-def source_of(recipe: Recipe, files: tuple[str, ...]) -> Source:
-    """The examples in these files."""
-    return Source(recipe.task, files, _form(recipe.data, TASKS[recipe.task], files))
+def make_source(recipe: Recipe, files: tuple[str, ...]) -> DataSource:
+    """Return the examples in these files."""
+    return DataSource(recipe.task, files, _file_format(recipe.data, EXAMPLE_TYPES[recipe.task], files))
 
 
-def labels_in(recipe: Recipe) -> tuple[str, ...]:
-    """The labels or tags of the training data; none where the task has none.
+def read_labels(recipe: Recipe) -> tuple[str, ...]:
+    """Return the labels or tags of the training data; empty for tasks without labels.
 
-    Where the network to start from, or a teacher, has the same ones, they come in its order.
+    If a pretrained network or a teacher has the same labels, they are in its order.
     """
     if recipe.task not in ("classify", "tag"):
         return ()
-    found = labels_of(source_of(recipe, recipe.data.train).read())
-    teacher = getattr(recipe.objective, "teacher", None)
-    for model in (recipe.network, teacher):
-        known = labels_of_folder(model.load) if isinstance(model, Load | Teacher) else ()
-        if {*known} == {*found}:
-            return known
-    return found
+    labels = collect_labels(make_source(recipe, recipe.data.train).read())
+    distillation = getattr(recipe.objective, "distillation", None)
+    folders = [recipe.network.load] if isinstance(recipe.network, PretrainedNetworkSection) else []
+    folders += [distillation.teacher] if isinstance(distillation, DistillationSection) else []
+    for folder in folders:
+        pretrained = model_labels(folder)
+        if {*pretrained} == {*labels}:
+            return pretrained
+    return labels
 
 
-def labels_of_folder(folder: str | Path) -> tuple[str, ...]:
-    """The names of the labels that a model folder has, in the order of its scores; none if it does not name them."""
-    ours, theirs = Path(folder) / "regard.json", Path(folder) / CONFIG
+def model_labels(folder: str | Path) -> tuple[str, ...]:
+    """Return the label names of a model folder, in the order of its logits; empty if it has none."""
+    ours, theirs = Path(folder) / "regard.json", Path(folder) / CONFIG_FILE
     if ours.is_file() and "labels" in (about := read_json(ours)):
         return tuple(about["labels"])
     names = read_json(theirs).get("id2label") if theirs.is_file() else None
     return tuple(name for _, name in sorted((int(number), str(name)) for number, name in (names or {}).items()))
 
 
-def tokenizer_of(recipe: Recipe, folder: Path, *, begun: bool = False) -> Tokenizer:
-    """The tokenizer: loaded, or learnt from the training data and left in the folder for when the run goes on.
+def build_tokenizer(recipe: Recipe, folder: Path, *, resuming: bool = False) -> Tokenizer:
+    """Load the tokenizer, or train it and save it to `folder`, from where a resumed run loads it.
 
-    A network that has begun to learn keeps the tokenizer that it began with, even if there is more data by now.
+    A resumed run keeps its tokenizer even if the data changed.
     """
     match recipe.tokenizer:
-        case OldTokenizer(load=place):
-            return loading.load(place)
-        case NewTokenizer() as design:
-            note = folder / "learnt"
-            settings = {"seed": recipe.seed, "task": recipe.task, **design.model_dump()}
-            was = json.loads(note.read_text(encoding="utf-8")) if note.is_file() else {}
-            if begun and was and was["settings"] != settings:
+        case PretrainedTokenizerSection(load=path):
+            return load_tokenizer(path)
+        case NewTokenizerSection() as section:
+            info_file = folder / "learnt"
+            settings = {"seed": recipe.seed, "task": recipe.task, **section.model_dump()}
+            previous = json.loads(info_file.read_text(encoding="utf-8")) if info_file.is_file() else {}
+            if resuming and previous and previous["settings"] != settings:
                 raise ValueError(
-                    f"the run began with the tokenizer {was['settings']}, and now it would be {settings}: give it as "
-                    "it was, or choose another folder"
+                    f"[tokenizer] changed since the run started (was {previous['settings']}, now {settings}): restore "
+                    "it, or choose another --output"
                 )
-            source = source_of(recipe, recipe.data.train)
-            files = stamps_to_json(source.stamps(stamps_from_json(was.get("files", {}))))
-            if was and (begun or (was["settings"], _contents(was["files"])) == (settings, _contents(files))):
-                return loading.load(folder)
-            note.unlink(missing_ok=True)
-            learnt = _learn(recipe, design)
-            learnt.save(folder)
-            write_json(note, {"settings": settings, "files": files})  # last: without it the files may be half there
-            return learnt
+            source = make_source(recipe, recipe.data.train)
+            files = fingerprints_to_json(source.file_fingerprints(fingerprints_from_json(previous.get("files", {}))))
+            if previous and (
+                resuming
+                or (previous["settings"], _content_digests(previous["files"])) == (settings, _content_digests(files))
+            ):
+                return load_tokenizer(folder)
+            info_file.unlink(missing_ok=True)
+            tokenizer = _train_tokenizer(recipe, section)
+            tokenizer.save(folder)
+            write_json(info_file, {"settings": settings, "files": files})  # last, so that it marks complete files
+            return tokenizer
 
 
-def _contents(files: Mapping[str, Any]) -> list[str]:
-    return [stamp["content"] for stamp in files.values()]
+def _content_digests(files: Mapping[str, Any]) -> list[str]:
+    return [fingerprint["content"] for fingerprint in files.values()]
 
 
-def prepare(recipe: Recipe, tokenizer: Tokenizer, labels: tuple[str, ...], room: int | None, cache: Path) -> Prepared:
-    """Encode the files, or find them encoded. `room` is the longest row that the network can take."""
-    encoder = encoder_of(recipe, tokenizer, labels, room)
-    train = encode(source_of(recipe, recipe.data.train), encoder, cache / "train")
-    told = [f"training data: {train.report()}"]
-    arrangement = _arrangement(recipe, room)
-    valid: Batches | None = None
+def prepare_data(
+    recipe: Recipe, tokenizer: Tokenizer, labels: tuple[str, ...], max_length: int | None, cache: Path
+) -> TrainingData:
+    """Encode the files, or read them from the cache. `max_length` is that of the network."""
+    encoder = make_encoder(recipe, tokenizer, labels, max_length)
+    train = encode(make_source(recipe, recipe.data.train), encoder, cache / "train")
+    messages = [f"training data: {train.summary()}"]
+    batching = _batching(recipe, max_length)
+    valid_batches: Batches | None = None
     if recipe.data.valid:
-        measured = encode(source_of(recipe, recipe.data.valid), encoder, cache / "valid")
-        told.append(f"validation data: {measured.report()}")
-        valid = Batches(measured, arrangement, seed=0)
-    told += _crowded(recipe, arrangement, room)
-    return Prepared(_batches(train, arrangement, recipe.seed), valid, _words(recipe, tokenizer), tuple(told))
+        valid = encode(make_source(recipe, recipe.data.valid), encoder, cache / "valid")
+        messages.append(f"validation data: {valid.summary()}")
+        valid_batches = Batches(valid, batching, seed=0)
+    messages += _bpe_dropout_warning(recipe, batching, max_length)
+    train_batches = _make_batches(train, batching, recipe.seed)
+    return TrainingData(train_batches, valid_batches, _count_valid_words(recipe, tokenizer), tuple(messages))
 
 
-def _crowded(recipe: Recipe, arrangement: ByLength | Packed, room: int | None) -> list[str]:
-    """What there is to say where most pieces would outgrow the network if they were split, and so never are."""
-    splitting = getattr(recipe.objective, "splitting", 0)
-    if not splitting or not isinstance(arrangement, Packed) or not room or arrangement.length * (1 + splitting) <= room:
+def _bpe_dropout_warning(
+    recipe: Recipe, batching: LengthBatching | PackedBatching, max_length: int | None
+) -> list[str]:
+    """Warn if most chunks would exceed the maximum length of the network after splitting, and so are never split."""
+    probability = getattr(recipe.objective, "bpe_dropout", 0)
+    if not probability or not isinstance(batching, PackedBatching) or not max_length:
+        return []
+    if batching.max_length * (1 + probability) <= max_length:
         return []
     return [
-        f"objective.splitting: pieces of {arrangement.length} tokens grow, and where they would need more than the "
-        f"network's {room} positions they stay whole: give a smaller data.length to see most of them split"
+        f"objective.bpe_dropout: chunks of {batching.max_length} tokens become longer, and those that exceed the "
+        f"maximum length {max_length} of the network are left unsplit: reduce data.max_length"
     ]
 
 
-def _words(recipe: Recipe, tokenizer: Tokenizer) -> int | None:
+def _count_valid_words(recipe: Recipe, tokenizer: Tokenizer) -> int | None:
     if recipe.task != "generate" or not recipe.data.valid:
         return None
-    documents = (example for example in source_of(recipe, recipe.data.valid).read() if isinstance(example, Plain))
-    return word_perplexity.count(documents, tokenizer)
+    documents = (example for example in make_source(recipe, recipe.data.valid).read() if isinstance(example, Document))
+    return word_perplexity.count_predicted_words(documents, tokenizer)
 
 
-def _batches(corpus: Corpus, arrangement: ByLength | Packed, seed: int) -> Batches:
-    batches = Batches(corpus, arrangement, seed=seed)
+def _make_batches(corpus: Corpus, batching: LengthBatching | PackedBatching, seed: int) -> Batches:
+    batches = Batches(corpus, batching, seed=seed)
     if not batches.steps(0):
-        raise ValueError(f"{corpus.report()}: there is nothing to learn from")
+        raise ValueError(f"{corpus.summary()}: no training batches")
     return batches
 
 
-def encoder_of(recipe: Recipe, tokenizer: Tokenizer, labels: tuple[str, ...], room: int | None) -> Encoder:
-    """What turns examples of the task into rows of numbers."""
-    long = _long(recipe, room)
+def make_encoder(recipe: Recipe, tokenizer: Tokenizer, labels: tuple[str, ...], max_length: int | None) -> Encoder:
+    """Return the encoder that converts examples of the task to token ids and labels."""
+    policy = _length_policy(recipe, max_length)
     match recipe.task:
         case "translate" | "summarize":
-            return Pairs(tokenizer=tokenizer, source=long, target=long)
+            return PairEncoder(tokenizer=tokenizer, source_length_policy=policy, target_length_policy=policy)
         case "generate":
-            return Documents(tokenizer=tokenizer)  # which are cut into pieces as batches need them
+            return DocumentEncoder(tokenizer=tokenizer)  # batching splits documents into chunks
         case "fill":
-            return Documents(tokenizer=tokenizer, long=long)
+            return DocumentEncoder(tokenizer=tokenizer, length_policy=policy)
         case "classify":
-            return Labels(tokenizer=tokenizer, labels=labels, long=long)
+            return LabeledTextEncoder(tokenizer=tokenizer, labels=labels, length_policy=policy)
         case "tag":
-            return Tags(tokenizer=tokenizer, tags=labels, long=long)
+            return TaggedSentenceEncoder(tokenizer=tokenizer, tags=labels, length_policy=policy)
         case "answer":
-            return Questions(tokenizer=tokenizer, long=long)
+            return QuestionEncoder(tokenizer=tokenizer, length_policy=policy)
 
 
-def _long(recipe: Recipe, room: int | None) -> Long | None:
-    """What becomes of rows that are too long. Half a text has no translation and no label, but windows have tags."""
+def _length_policy(recipe: Recipe, max_length: int | None) -> LengthPolicy | None:
+    """Return what to do with long sequences. A window has its own tags or answer, but no translation or label."""
     data = recipe.data
-    lengths = [length for length in (data.length, room) if length is not None]
+    lengths = [length for length in (data.max_length, max_length) if length is not None]
     windowed = recipe.task in ("fill", "tag", "answer")
     if not lengths:
-        lengths = [min(PIECE, recipe.training.tokens)] if windowed else [recipe.training.tokens]
-    length = min(*lengths, recipe.training.tokens)
-    match data.long or ("window" if windowed else "cut"):
-        case "cut":
-            return Cut(length)
-        case "refuse":
-            return Refuse(length)
+        lengths = (
+            [min(DEFAULT_MAX_LENGTH, recipe.training.batch_tokens)] if windowed else [recipe.training.batch_tokens]
+        )
+    length = min(*lengths, recipe.training.batch_tokens)
+    match data.too_long or ("window" if windowed else "truncate"):
+        case "truncate":
+            return Truncation(length)
+        case "error":
+            return StrictLength(length)
         case _:
-            whole = recipe.task == "fill"  # where windows need not overlap
-            return Windowed(length, data.stride or (length if whole else max(1, length // 2)))
+            overlapping = recipe.task != "fill"
+            return SlidingWindow(length, data.stride or (max(1, length // 2) if overlapping else length))
 
 
-def _arrangement(recipe: Recipe, room: int | None) -> ByLength | Packed:
-    tokens = recipe.training.tokens
+def _batching(recipe: Recipe, max_length: int | None) -> LengthBatching | PackedBatching:
+    tokens = recipe.training.batch_tokens
     if recipe.task != "generate":
-        return ByLength(tokens)
-    length = recipe.data.length or min(PIECE, tokens)
-    return Packed(tokens, min(length, room or length, tokens))
+        return LengthBatching(tokens)
+    length = recipe.data.max_length or min(DEFAULT_MAX_LENGTH, tokens)
+    return PackedBatching(tokens, min(length, max_length or length, tokens))
 
 
-def _form(data: Data, kind: type[Example], files: tuple[str, ...]) -> Format:
-    form = format_of(kind, [Path(file) for file in files]) if not data.separator else Table()
-    match form:
+def _file_format(data: DataSection, example_type: type[Example], files: tuple[str, ...]) -> Format:
+    file_format = detect_format(example_type, [Path(file) for file in files]) if not data.separator else Table()
+    match file_format:
         case Table():
             quoting = None if data.quoting is None else Quoting(data.quoting)
             return Table(columns=data.columns, separator=data.separator, quoting=quoting, header=Header(data.header))
         case JsonLines():
             return JsonLines(keys={name: str(key) for name, key in data.columns.items()}, join=data.join)
         case Conll():
-            return Conll(word=_number(data, "word", 0), tag=_number(data, "tag", -1))
+            return Conll(word=_column_number(data, "word", 0), tag=_column_number(data, "tag", -1))
         case Text():
             return Text(unit=Unit(data.unit))
-    return form
+    return file_format
 
 
-def _number(data: Data, name: str, usual: int) -> int:
-    value = data.columns.get(name, usual)
+def _column_number(data: DataSection, name: str, default: int) -> int:
+    value = data.columns.get(name, default)
     if not isinstance(value, int):
-        raise ValueError(f"data.columns.{name} is {value!r}: columns of this format have no names, give a number")
+        raise ValueError(f"data.columns.{name} is {value!r}: columns of this format have no names, give an integer")
     return value
 
 
-def _learn(recipe: Recipe, design: NewTokenizer) -> Tokenizer:
-    kind, names = vocabulary_of(recipe, design)
+def _train_tokenizer(recipe: Recipe, section: NewTokenizerSection) -> Tokenizer:
+    algorithm, special_tokens = tokenizer_spec(recipe, section)
 
-    def learn(side: int | None) -> Tokenizer:
-        return learning.train(kind, _texts(recipe, side), special=names, seed=recipe.seed)
+    def train(side: int | None) -> Tokenizer:
+        return train_tokenizer(algorithm, _texts(recipe, side), special_tokens=special_tokens, seed=recipe.seed)
 
-    if design.shared or TASKS[recipe.task] is not Pair:
-        return learn(None)
-    return learn(0).with_target(learn(1))
-
-
-def vocabulary_of(recipe: Recipe, design: NewTokenizer) -> tuple[algorithms.Kind, Names]:
-    """The kind of vocabulary that a recipe asks for, and the names of its special tokens."""
-    kind = _kind(design)
-    masks = recipe.task == "fill" and kind.names.mask is None
-    return kind, replace(kind.names, mask="<mask>") if masks else kind.names
+    if section.shared or EXAMPLE_TYPES[recipe.task] is not Pair:
+        return train(None)
+    return train(0).with_target(train(1))
 
 
-def _kind(design: NewTokenizer) -> algorithms.Kind:
-    match design.kind:
+def tokenizer_spec(recipe: Recipe, section: NewTokenizerSection) -> tuple[algorithms.Algorithm, SpecialTokens]:
+    """Return the algorithm and the special tokens of a new tokenizer. Task fill adds a mask token."""
+    algorithm = _tokenizer_kind(section)
+    needs_mask = recipe.task == "fill" and algorithm.special_tokens.mask is None
+    return algorithm, replace(algorithm.special_tokens, mask="<mask>") if needs_mask else algorithm.special_tokens
+
+
+def _tokenizer_kind(section: NewTokenizerSection) -> algorithms.Algorithm:
+    match section.kind:
         case "bpe":
-            return algorithms.ByteBPE(size=design.size)
+            return algorithms.ByteBPE(size=section.size)
         case "wordpiece":
-            return algorithms.WordPiece(size=design.size, lower=design.lower)
+            return algorithms.WordPiece(size=section.size, lowercase=section.lower)
         case "unigram":
-            return algorithms.Unigram(size=design.size)
+            return algorithms.Unigram(size=section.size)
         case "words":
-            return algorithms.Words(size=design.size)
+            return algorithms.WordLevel(size=section.size)
         case "characters":
-            return algorithms.Characters(size=design.size)
+            return algorithms.CharacterLevel(size=section.size)
 
 
 def _texts(recipe: Recipe, side: int | None) -> Iterator[str]:
-    """The texts of the training data; of pairs one side, or both."""
-    for example in source_of(recipe, recipe.data.train).read():
+    """Yield the texts of the training data; of pairs one side, or both."""
+    for example in make_source(recipe, recipe.data.train).read():
         yield from _texts_of(example, side)
 
 
@@ -258,12 +278,12 @@ def _texts_of(example: Any, side: int | None) -> tuple[str, ...]:
     match example:
         case Pair(source=source, target=target):
             return (source, target) if side is None else ((source, target)[side],)
-        case Plain(text=text):
+        case Document(text=text):
             return (text,)
-        case Labelled(text=text, pair=pair):
+        case LabeledText(text=text, pair=pair):
             return (text,) if pair is None else (text, pair)
-        case Tagged(words=words):
+        case TaggedSentence(words=words):
             return (" ".join(words),)
         case Question(question=question, context=context):
             return (question, context)
-    raise TypeError(f"no texts are known in {type(example).__name__}")
+    raise TypeError(f"unknown example type: {type(example).__name__}")

@@ -1,69 +1,77 @@
-"""What a recipe would do, said before anything is done: the recipe filled in, parameters, memory, steps."""
+"""Describe a run without starting it: the recipe with its defaults, parameters, memory, steps."""
 
 from __future__ import annotations
 
-from regard.training.losses.cross_entropy import SCORES
-from regard.training.optim.optimizer import Adafactor, AdamW, Muon
+from regard.training.losses.cross_entropy import CHUNK_LOGITS
+from regard.training.optim.optimizer import AdafactorConfig, AdamWConfig, MuonConfig
 from regard.training.recipe import schema
-from regard.training.recipe.network_factory import width
-from regard.training.recipe.preflight import check, design_of
-from regard.training.recipe.schema import NewTokenizer, Recipe
-from regard.training.recipe.training_section import Training
+from regard.training.recipe.network_factory import model_dim_of
+from regard.training.recipe.preflight import check_recipe, checked_network_config
+from regard.training.recipe.schema import NewTokenizerSection, Recipe
+from regard.training.recipe.training_section import TrainingSection
 from regard.transformer import config
-from regard.transformer.module_tree import count
+from regard.transformer.summary import count_parameters
 
 
-def outlook(chosen: Recipe) -> str:
-    """The recipe with everything filled in, and as comments what would come of it."""
-    check(chosen)
-    design = design_of(chosen)
-    parameters = count(design)
-    plan = chosen.training
-    fixed, moving = memory(chosen, design)
+def describe_run(recipe: Recipe) -> str:
+    """Return the recipe with all defaults filled in, and as comments the parameters, memory and steps of the run."""
+    check_recipe(recipe)
+    network = checked_network_config(recipe)
+    parameters = count_parameters(network)
+    settings = recipe.training
+    fixed, per_batch = estimate_memory(recipe, network)
+    total, states, activations = map(format_bytes, (fixed + per_batch, fixed, per_batch))
     lines = [
-        f"parameters    {parameters:,}" + (" at most" if isinstance(chosen.tokenizer, NewTokenizer) else ""),
-        f"memory        about {size(fixed + moving)}: {size(fixed)} for parameters, gradients and optimizer,",
-        f"              up to {size(moving)} for a batch of {plan.tokens:,} tokens",
-        f"steps         {_steps(plan)}",
+        f"parameters    {parameters:,}" + (" at most" if isinstance(recipe.tokenizer, NewTokenizerSection) else ""),
+        f"memory        about {total}: {states} for parameters, gradients and optimizer,",
+        f"              up to {activations} for the activations of a batch of {settings.batch_tokens:,} tokens",
+        f"steps         {_describe_steps(settings)}",
     ]
-    return schema.written(chosen) + "\n" + "\n".join(f"# {line}" for line in lines) + "\n"
+    return schema.recipe_to_toml(recipe) + "\n" + "\n".join(f"# {line}" for line in lines) + "\n"
 
 
-def _steps(plan: Training) -> str:
-    each = f"updates of {plan.accumulate} × {plan.tokens:,} tokens at most"
-    limit = "" if plan.minutes is None else f", in at most {plan.minutes:g} minutes"
-    if plan.steps is None:
-        every = f"evaluated every {plan.evaluate_every:,}, saved every {plan.save_every:,}"
-        return f"{each}, as many as {plan.minutes:g} minutes allow; {every}"
-    times = f"evaluated {-(-plan.steps // plan.evaluate_every)} times, saved {-(-plan.steps // plan.save_every)} times"
-    return f"{plan.steps:,} {each}{limit}; {times}"
+def _describe_steps(settings: TrainingSection) -> str:
+    step = f"optimizer steps of at most {settings.gradient_accumulation_steps} × {settings.batch_tokens:,} tokens"
+    limit = "" if settings.minutes is None else f", in at most {settings.minutes:g} minutes"
+    if settings.steps is None:
+        every = f"evaluated every {settings.evaluate_every:,}, saved every {settings.save_every:,}"
+        return f"{step}, until {settings.minutes:g} minutes have passed; {every}"
+    evaluations = -(-settings.steps // settings.evaluate_every)
+    checkpoints = -(-settings.steps // settings.save_every)
+    return f"{settings.steps:,} {step}{limit}; evaluated {evaluations} times, saved {checkpoints} times"
 
 
-def memory(chosen: Recipe, design: config.Network) -> tuple[int, int]:
-    """Bytes for what belongs to the parameters, and for a batch: an estimate, on the large side."""
-    parameters, plan = count(design), chosen.training
-    copies = {AdamW: 2.0, Muon: 1.2, Adafactor: 0.02}[type(plan.optimizer)]
-    fixed = 4 * parameters * (2 + copies + (1 if plan.ema else 0))
-    values = sum([_kept(stack, width(design), plan.recompute) for stack in _stacks(design)])
-    vocabulary = getattr(getattr(design, "head", None), "vocabulary", 0)
-    readings = 2 if getattr(chosen.objective, "agreement", 0) else 1
-    scores = min(3 * plan.tokens * readings * vocabulary, 3 * SCORES)  # never all of them at once
-    return int(fixed), int(4 * (plan.tokens * readings * values + scores))
+def estimate_memory(recipe: Recipe, network: config.Network) -> tuple[int, int]:
+    """Estimate the bytes for parameters, gradients and optimizer, and for the activations of a batch (upper bounds)."""
+    parameters, settings = count_parameters(network), recipe.training
+    optimizer_copies = {AdamWConfig: 2.0, MuonConfig: 1.2, AdafactorConfig: 0.02}[type(settings.optimizer)]
+    fixed = 4 * parameters * (2 + optimizer_copies + (1 if settings.ema_decay else 0))
+    activations = sum(
+        [
+            _activations_per_token(stack, model_dim_of(network), settings.gradient_checkpointing)
+            for stack in _stacks(network)
+        ]
+    )
+    vocab_size = getattr(getattr(network, "head", None), "vocabulary", 0)
+    passes = 2 if getattr(recipe.objective, "rdrop", 0) else 1
+    tokens = settings.batch_tokens * passes
+    logits = min(3 * tokens * vocab_size, 3 * CHUNK_LOGITS)  # the loss is computed in chunks
+    return int(fixed), int(4 * (tokens * activations + logits))
 
 
-def _kept(stack: config.Stack, model_dim: int, recompute: bool) -> int:
-    """Numbers that are kept for each token until the way back."""
+def _activations_per_token(stack: config.Stack, model_dim: int, gradient_checkpointing: bool) -> int:
+    """Numbers that are saved for each token until the backward pass."""
     block = stack.blocks[0]
     attentions = 1 if block.cross_attention is None else 2
-    inside = block.feedforward.dim * (5 if isinstance(block.feedforward, config.Gated) else 3)
-    one = (8 * attentions + 4) * model_dim + inside
-    return stack.layers * model_dim + one if recompute else stack.layers * one
+    feedforward = block.feedforward.dim * (5 if isinstance(block.feedforward, config.Gated) else 3)
+    per_layer = (8 * attentions + 4) * model_dim + feedforward
+    return stack.layers * model_dim + per_layer if gradient_checkpointing else stack.layers * per_layer
 
 
-def _stacks(design: config.Network) -> list[config.Stack]:
-    return [getattr(design, side) for side in ("encoder", "decoder") if hasattr(design, side)]
+def _stacks(network: config.Network) -> list[config.Stack]:
+    return [getattr(network, side) for side in ("encoder", "decoder") if hasattr(network, side)]
 
 
-def size(count: int) -> str:
-    """A number of bytes as people write it."""
+def format_bytes(count: int) -> str:
+    """Format a number of bytes in MB or GB."""
     return f"{count / 1e9:.1f} GB" if count >= 1e9 else f"{count / 1e6:.0f} MB"

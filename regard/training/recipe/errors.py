@@ -1,7 +1,8 @@
-"""What is wrong with a recipe, told so that a person can mend it: where, what was found, what was expected."""
+"""Error messages for invalid recipes: the line and key, what was found, what was expected."""
 
 from __future__ import annotations
 
+import dataclasses
 import difflib
 import re
 import typing
@@ -13,219 +14,213 @@ from typing import Any, get_args
 from pydantic import BaseModel, ValidationError
 
 from regard.training.recipe import toml
+from regard.training.recipe.legacy_keys import RENAMED_KEYS, original_address, upgrade_address
 
-Place = Sequence[str | int]
+KeyPath = Sequence[str | int]
 
-PLAIN = {
-    "int": "a whole number",
+TYPE_NAMES = {
+    "int": "an integer",
     "float": "a number",
-    "string": "a text",
+    "string": "a string",
     "bool": "true or false",
     "tuple": "a list",
     "dict": "a table: { key = value }",
     "model": "a table: { key = value }",
 }
 
-
-ELSEWHERE = {
-    "lr": "rate",
-    "learning_rate": "rate",
-    "weight_decay": "decay",
-    "eps": "epsilon",
-    "warmup_steps": "warmup",
-    "max_steps": "steps",
-    "batch_size": "tokens",
-    "gradient_accumulation_steps": "accumulate",
-    "label_smoothing": "smoothing",
-    "vocab_size": "size",
-    "d_model": "model_dim",
-    "hidden_size": "model_dim",
-    "d_ff": "inner_dim",
-    "max_length": "length",
-}
-"""What other tools call our keys."""
-GOES = "goes with"
-UNIONS = re.compile(r"constrained-\w+|[\w-]+\[.*\]|int|str|float|bool|none")
-"""What pydantic puts behind the name of a key whose value may be of several types."""
+CONFLICT_PREFIX = "belongs to"
+UNION_MEMBER = re.compile(r"constrained-\w+|[\w-]+\[.*\]|int|str|float|bool|none")
+"""What pydantic appends to the location of a key whose value may have one of several types."""
 
 
 @dataclass(frozen=True)
-class Found:
-    """What was read, and from where."""
+class RecipeSource:
+    """The values of a recipe, and where they come from."""
 
     values: Mapping[str, Any]
     path: Path
     text: str
-    overridden: Collection[str]
-    """Keys that were given on the command line."""
+    overrides: Collection[str]
+    """Keys that were set on the command line."""
+    renamed: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    """The old address of each key that `legacy_keys.upgrade` renamed, by its new one."""
 
-    def where(self, place: Place) -> str:
-        """The file and the line of a key, or the command line."""
-        key = ".".join(map(str, place))
-        if any(key == name or key.startswith(f"{name}.") for name in self.overridden):
+    def locate(self, key_path: KeyPath) -> str:
+        """Return the file and line of a key, or "on the command line"."""
+        key = ".".join(map(str, key_path))
+        if any(key == name or key.startswith(f"{name}.") for name in self.overrides):
             return "on the command line"
-        line = toml.line_of(self.text, place)
-        if line is None and any(name.startswith(f"{key}.") for name in self.overridden):
+        line = toml.find_line(self.text, original_address(key, self.renamed).split("."))
+        if line is None and any(name.startswith(f"{key}.") for name in self.overrides):
             return "on the command line"
         return f"{self.path}, line {line}" if line else f"{self.path}"
 
 
-def explain(error: ValidationError, whole: type[BaseModel], given: Found) -> str:
-    """All mistakes, one on a line: `recipe.toml, line 12: training.stpes: …`."""
-    told: dict[str, list[str]] = {}
-    mistakes = error.errors(include_url=False)
-    if any(found["loc"] == ("task",) for found in mistakes):
-        mistakes = [found for found in mistakes if found["loc"] != ("objective",)]  # which follows from the task
-    for found in mistakes:
-        place, models = _walk(found["loc"], whole)
-        match found["type"]:
+def format_errors(error: ValidationError, schema: type[BaseModel], source: RecipeSource) -> str:
+    """Describe all errors, one per line: `recipe.toml, line 12: training.stpes: …`."""
+    messages: dict[str, list[str]] = {}
+    details = error.errors(include_url=False)
+    if any(detail["loc"] == ("task",) for detail in details):
+        details = [detail for detail in details if detail["loc"] != ("objective",)]  # a consequence of the wrong task
+    for detail in details:
+        key_path, models = _resolve_location(detail["loc"], schema)
+        match detail["type"]:
             case "missing":
-                where = given.where(place[:-1])
+                where = source.locate(key_path[:-1])
             case "union_tag_invalid":
-                where = given.where([*place, "kind"])
+                where = source.locate([*key_path, "kind"])
             case _:
-                where = given.where(place)
-        key, said = ".".join(map(str, place)), _said(found, place, models, whole)
-        if said.startswith(GOES) and any(said in others for others in told.values()):
-            continue  # the same of each key of a table
-        told.setdefault(f"{where}: {f'{key}: ' if key else ''}", []).append(said)
-    return "\n".join(f"{where}{_together(said)}" for where, said in told.items())
+                where = source.locate(key_path)
+        key, message = ".".join(map(str, key_path)), _describe_error(detail, key_path, models, schema)
+        if message.startswith(CONFLICT_PREFIX) and any(message in others for others in messages.values()):
+            continue  # the same conflict, at another key of the table
+        messages.setdefault(f"{where}: {f'{key}: ' if key else ''}", []).append(message)
+    return "\n".join(f"{where}{_merge_messages(of_key)}" for where, of_key in messages.items())
 
 
-def _together(said: Sequence[str]) -> str:
-    """What is wrong with one key, in one line: where its value may be of several types, each has its own complaint."""
-    said = list(dict.fromkeys(said))
-    expected, found = zip(*(one.rpartition(", found ")[::2] for one in said), strict=True)
-    if len(said) > 1 and len({*found}) == 1 and all(one.startswith("expected ") for one in expected):
-        return f"expected {' or '.join(one.removeprefix('expected ') for one in expected)}, found {found[0]}"
-    return "; ".join(said)
+def _merge_messages(messages: Sequence[str]) -> str:
+    """Join the errors of one key. A value that may have several types has an error for each of them."""
+    messages = list(dict.fromkeys(messages))
+    expected, found = zip(*(message.rpartition(", found ")[::2] for message in messages), strict=True)
+    if len(messages) > 1 and len({*found}) == 1 and all(part.startswith("expected ") for part in expected):
+        return f"expected {' or '.join(part.removeprefix('expected ') for part in expected)}, found {found[0]}"
+    return "; ".join(messages)
 
 
-def _said(found: Mapping[str, Any], place: Place, models: Sequence[type[BaseModel]], whole: type[BaseModel]) -> str:
-    value = found["input"]
-    match found["type"]:
+def _describe_error(
+    detail: Mapping[str, Any], key_path: KeyPath, models: Sequence[type[BaseModel]], schema: type[BaseModel]
+) -> str:
+    value = detail["input"]
+    match detail["type"]:
         case "extra_forbidden":
-            return _unknown(str(place[-1]), models, whole)
+            return _describe_unknown_key(key_path, models, schema)
         case "missing":
-            return f"is missing{_about(place, models)}"
+            return f"is missing{_field_description(key_path, models)}"
         case "union_tag_not_found" | "union_tag_invalid":
-            tags = _tags(found, models)
-            given = found.get("ctx", {}).get("tag")
-            if given is None and isinstance(value, Mapping) and not tags[0].startswith("`"):
+            tags = _allowed_tags(detail, models)
+            tag = detail.get("ctx", {}).get("tag")
+            if tag is None and isinstance(value, Mapping) and not tags[0].startswith("`"):
                 return f"`kind` is missing: expected one of {', '.join(tags)}"
-            near = difflib.get_close_matches(str(given), tags, 1)
-            hint = f" (did you mean {near[0]!r}?)" if near else ""
-            return f"expected one of {', '.join(tags)}, found {given or value!r}{hint}"
+            close = difflib.get_close_matches(str(tag), tags, 1)
+            hint = f" (did you mean {close[0]!r}?)" if close else ""
+            return f"expected one of {', '.join(tags)}, found {tag or value!r}{hint}"
         case "literal_error":
-            expected = found["ctx"]["expected"]
-            near = difflib.get_close_matches(str(value), expected.replace("'", "").replace(" or ", ", ").split(", "), 1)
-            return f"expected {expected}, found {value!r}{f' (did you mean {near[0]!r}?)' if near else ''}"
+            expected = detail["ctx"]["expected"]
+            allowed = expected.replace("'", "").replace(" or ", ", ").split(", ")
+            close = difflib.get_close_matches(str(value), allowed, 1)
+            return f"expected {expected}, found {value!r}{f' (did you mean {close[0]!r}?)' if close else ''}"
         case "value_error":
-            return str(found["ctx"]["error"])
+            return str(detail["ctx"]["error"])
         case "too_short":
-            return f"expected at least {found['ctx']['min_length']}, found none"
-    return f"expected {_expected(found)}, found {value!r}"
+            return f"expected at least {detail['ctx']['min_length']} item, found none"
+    return f"expected {_expected_type(detail)}, found {value!r}"
 
 
-def _unknown(key: str, models: Sequence[type[BaseModel]], whole: type[BaseModel]) -> str:
-    """What to say of a key that is not known: the nearest one of the same table, or else of another one."""
-    for cases in _choices(whole):
-        others = [model for model in cases if key in model.model_fields]
-        if models[0] in cases and others:
-            return f"{GOES} {_case(others[0])}, not with {_case(models[0])}: leave out one of the two"
+def _describe_unknown_key(key_path: KeyPath, models: Sequence[type[BaseModel]], schema: type[BaseModel]) -> str:
+    """Suggest the closest key of the same table, or else of another table."""
+    address, key = ".".join(map(str, key_path)), str(key_path[-1])
+    if (new_address := upgrade_address(address)) != address:
+        return f"old name of {new_address}: use only the new one"
+    for variants in _unions(schema):
+        others = [model for model in variants if key in model.model_fields]
+        if models[0] in variants and others:
+            other, this = _variant_name(others[0]), _variant_name(models[0])
+            return f"{CONFLICT_PREFIX} {other}, not to {this}: remove one of the two"
     known = [name for model in models for name in model.model_fields]
-    elsewhere = dict(_addresses(whole, ""))
-    meant = ELSEWHERE.get(key, key)
-    if meant in known:
-        return f"there is no such key; did you mean {meant!r}?"
-    if meant not in elsewhere and (near := difflib.get_close_matches(meant, known, 1)):
-        return f"there is no such key; did you mean {near[0]!r}?"
-    if near := difflib.get_close_matches(meant, elsewhere, 1):
-        return f"there is no such key; did you mean {elsewhere[near[0]]!r}?"
-    return f"there is no such key; known are {', '.join(dict.fromkeys(known))}"
+    old_names = {old.rpartition(".")[2]: upgrade_address(old) for old in reversed(RENAMED_KEYS)}
+    addresses = {**old_names, **dict(_key_addresses(schema, ""))}
+    if key not in addresses and (
+        close := difflib.get_close_matches(key, known, 1) or sorted({*key.split("_")} & {*known})
+    ):
+        return f"unknown key; did you mean {close[0]!r}?"
+    if close := difflib.get_close_matches(key, addresses, 1):
+        return f"unknown key; did you mean {addresses[close[0]]!r}?"
+    return f"unknown key; known keys: {', '.join(dict.fromkeys(known))}"
 
 
-def _addresses(model: type[BaseModel], table: str) -> Iterator[tuple[str, str]]:
-    """All keys of all tables, the outer ones last: where two have one name, they are the ones that count."""
-    for name, field in model.model_fields.items():
-        for part in _models(field.annotation):
-            yield from _addresses(part, f"{table}{name}.")
+def _key_addresses(model: type[BaseModel], table: str) -> Iterator[tuple[str, str]]:
+    """Yield the name and address of all keys of all tables; of equal names, that of the outermost table comes last."""
+    for name, info in model.model_fields.items():
+        for inner in _models(info.annotation):
+            yield from _key_addresses(inner, f"{table}{name}.")
     for name in model.model_fields:
         yield name, f"{table}{name}"
 
 
-def _choices(model: type[BaseModel]) -> Iterator[list[type[BaseModel]]]:
-    """All places where one of several tables may stand."""
-    for field in model.model_fields.values():
-        cases = list(_models(field.annotation))
-        if len(cases) > 1:
-            yield cases
-        for case in cases:
-            yield from _choices(case)
+def _unions(model: type[BaseModel]) -> Iterator[list[type[BaseModel]]]:
+    """Yield the variants of each field that may hold one of several tables."""
+    for info in model.model_fields.values():
+        variants = list(_models(info.annotation))
+        if len(variants) > 1:
+            yield variants
+        for variant in variants:
+            yield from _unions(variant)
 
 
-def _case(model: type[BaseModel]) -> str:
-    """How a table is told from others that may stand in its place."""
+def _variant_name(model: type[BaseModel]) -> str:
+    """Describe a variant of a table: by its kind, or by its first key."""
     kind = model.model_fields.get("kind")
-    named = kind is not None and kind.default and not kind.is_required()
-    return f"kind = {kind.default!r}" if kind and named else f"`{next(iter(model.model_fields))}`"
+    has_kind = kind is not None and kind.default and not kind.is_required()
+    return f"kind = {kind.default!r}" if kind and has_kind else f"`{next(iter(model.model_fields))}`"
 
 
-def _expected(found: Mapping[str, Any]) -> str:
-    kind = found["type"].partition("_")[0]
-    if found["type"].endswith(("_parsing", "_type", "_from_float")) and kind in PLAIN:
-        return PLAIN[kind]
-    return str(found["msg"]).replace("Input should be ", "")
+def _expected_type(detail: Mapping[str, Any]) -> str:
+    kind = detail["type"].partition("_")[0]
+    if detail["type"].endswith(("_parsing", "_type", "_from_float")) and kind in TYPE_NAMES:
+        return TYPE_NAMES[kind]
+    return str(detail["msg"]).replace("Input should be ", "")
 
 
-def _tags(found: Mapping[str, Any], models: Sequence[type[BaseModel]]) -> list[str]:
-    """What a choice offers: kinds, or the keys that tell the cases apart."""
-    expected = found.get("ctx", {}).get("expected_tags")
+def _allowed_tags(detail: Mapping[str, Any], models: Sequence[type[BaseModel]]) -> list[str]:
+    """List the variants of a table: their kinds, or the keys that distinguish them."""
+    expected = detail.get("ctx", {}).get("expected_tags")
     if expected:
         return [tag.strip().strip("'") for tag in str(expected).split(",")]
-    names = []
+    tags = []
     for model in models:
         kind = model.model_fields.get("kind")
         first = next(iter(model.model_fields))
-        names.append(str(kind.default) if kind and kind.default and not kind.is_required() else f"`{first} = …`")
-    return names
+        tags.append(str(kind.default) if kind and kind.default and not kind.is_required() else f"`{first} = …`")
+    return tags
 
 
-def _about(place: Place, models: Sequence[type[BaseModel]]) -> str:
+def _field_description(key_path: KeyPath, models: Sequence[type[BaseModel]]) -> str:
     for model in models:
-        field = model.model_fields.get(str(place[-1]))
-        if field is not None and field.description:
-            first = field.description.splitlines()[0]
+        info = model.model_fields.get(str(key_path[-1]))
+        if info is not None and info.description:
+            first = info.description.splitlines()[0]
             return f": {first[0].lower()}{first[1:]}"
     return ""
 
 
-def _walk(location: Place, whole: type[BaseModel]) -> tuple[list[str | int], list[type[BaseModel]]]:
-    """Where a mistake stands in the file, without the names of cases that pydantic puts between; and what may be there:
-    the models that the last key is looked up in, or, where a case was not found, those among which it chooses.
+def _resolve_location(location: KeyPath, schema: type[BaseModel]) -> tuple[list[str | int], list[type[BaseModel]]]:
+    """Return the path of a key in the file, and the models of the table that it belongs to.
+
+    Pydantic's locations also contain the tags of variants; they are removed. If no variant of a table matched, the
+    models are all its variants.
     """
-    place: list[str | int] = []
-    models: list[type[BaseModel]] = [whole]
-    inside: list[type[BaseModel]] = [whole]
+    key_path: list[str | int] = []
+    models: list[type[BaseModel]] = [schema]
+    inner: list[type[BaseModel]] = [schema]
     for part in location:
-        case = [model for model in inside if part in _cases(model)]
-        if case and inside is not models:
-            inside = models = case
+        variant = [model for model in inner if part in _variant_tags(model)]
+        if variant and inner is not models:
+            inner = models = variant
             continue
-        if place and not inside and isinstance(part, str) and UNIONS.fullmatch(part):
+        if key_path and not inner and isinstance(part, str) and UNION_MEMBER.fullmatch(part):
             continue
-        place.append(part)
-        models = inside
+        key_path.append(part)
+        models = inner
         fields = [model.model_fields[str(part)] for model in models if str(part) in model.model_fields]
-        inside = [model for field in fields for model in _models(field.annotation)]
-    return place, inside if len(inside) > 1 else models
+        inner = [model for info in fields for model in _models(info.annotation)]
+    return key_path, inner if len(inner) > 1 else models
 
 
-def _cases(model: type[BaseModel]) -> set[str]:
-    """What pydantic calls a model where it is one of several."""
+def _variant_tags(model: type[BaseModel]) -> set[str]:
+    """Return the tags that pydantic uses for a model that is a variant of a table."""
     kind = model.model_fields.get("kind")
-    named = {str(kind.default)} if kind and not kind.is_required() else set()
-    return named | {f"<{name}>" for name in ("kind", "load", "preset", "family") if name in model.model_fields}
+    kinds = {str(kind.default)} if kind and not kind.is_required() else set()
+    return kinds | {f"<{name}>" for name in ("kind", "load", "preset", "family") if name in model.model_fields}
 
 
 def _models(annotation: Any) -> Iterator[type[BaseModel]]:

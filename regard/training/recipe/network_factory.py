@@ -1,4 +1,4 @@
-"""The network of a recipe: a family of any size, a preset, or a folder to start from, with the head of the task."""
+"""Build the network of a recipe: a family of any size, a preset, or a pretrained network, with the head of the task."""
 
 from __future__ import annotations
 
@@ -10,39 +10,46 @@ from typing import Any
 
 import torch
 
-from regard.checkpoint.files import CONFIG, read_json
-from regard.checkpoint.load import NATIVE, AnyNetwork
+from regard.checkpoint.files import CONFIG_FILE, read_json
+from regard.checkpoint.load import REGARD_MODEL_TYPE, AnyNetwork
 from regard.checkpoint.load import load as load_folder
-from regard.checkpoint.report import Report
-from regard.data.example import TASKS, Pair
+from regard.checkpoint.report import LoadReport
+from regard.data.example import EXAMPLE_TYPES, Pair
 from regard.families import gpt3, transformer
 from regard.families.family import Family as Published
 from regard.families.registry import FAMILIES, preset
 from regard.families.transformer import transformer_2017
 from regard.tokenization.tokenizer import Tokenizer
-from regard.tokenization.tokenizer_loader import load as open_tokenizer
-from regard.training.recipe.schema import Family, Load, NewTokenizer, OldTokenizer, Preset, Recipe
+from regard.tokenization.tokenizer_loader import load_tokenizer
+from regard.training.recipe.schema import (
+    FamilySection,
+    NewTokenizerSection,
+    PresetSection,
+    PretrainedNetworkSection,
+    PretrainedTokenizerSection,
+    Recipe,
+)
 from regard.transformer import config
 from regard.transformer.network import build
 
-SIZES = {
+SIZE_KEYS = {
     "model_dim": ("d_model", "hidden_size", "n_embd", "dim", "d_embed"),
     "heads": ("num_attention_heads", "n_head", "n_heads", "num_heads", "encoder_attention_heads"),
     "inner_dim": ("intermediate_size", "n_inner", "d_ff", "dff", "d_inner", "hidden_dim", "encoder_ffn_dim"),
     "dropout": ("dropout", "hidden_dropout_prob", "attention_probs_dropout_prob", "dropout_rate", "resid_pdrop"),
-    "length": ("max_position_embeddings", "n_positions"),
+    "max_length": ("max_position_embeddings", "n_positions"),
     "layers": ("num_hidden_layers", "n_layer", "n_layers", "num_layers", "encoder_layers"),
 }
-"""What published configs call the sizes; a family has one of the names."""
-TOGETHER = {
+"""The keys of published configs for each size; a family has one of them."""
+LINKED_KEYS = {
     "encoder_attention_heads": ("decoder_attention_heads",),
     "encoder_ffn_dim": ("decoder_ffn_dim",),
     "resid_pdrop": ("embd_pdrop", "attn_pdrop"),
 }
-"""Names that get the same value."""
-DECODER = {"encoder_layers": "decoder_layers", "num_layers": "num_decoder_layers"}
+"""Keys that get the same value as another."""
+DECODER_KEYS = {"encoder_layers": "decoder_layers", "num_layers": "num_decoder_layers"}
 
-ENDINGS = {
+ARCHITECTURE_SUFFIXES = {
     "translate": ("ForConditionalGeneration", "MTModel"),
     "summarize": ("ForConditionalGeneration", "MTModel"),
     "generate": ("LMHeadModel", "ForCausalLM"),
@@ -51,8 +58,8 @@ ENDINGS = {
     "tag": ("ForTokenClassification",),
     "answer": ("ForQuestionAnswering",),
 }
-"""How published classes for a task are called."""
-SHAPES: dict[str, tuple[tuple[type, ...], tuple[type, ...]]] = {
+"""Suffixes of the published class names for each task."""
+TASK_NETWORKS: dict[str, tuple[tuple[type, ...], tuple[type, ...]]] = {
     "translate": ((config.EncoderDecoder,), (config.LanguageModel,)),
     "summarize": ((config.EncoderDecoder,), (config.LanguageModel,)),
     "generate": ((config.DecoderOnly,), (config.LanguageModel, config.AdaptiveLanguageModel)),
@@ -61,234 +68,246 @@ SHAPES: dict[str, tuple[tuple[type, ...], tuple[type, ...]]] = {
     "tag": ((config.EncoderOnly, config.DecoderOnly), (config.Tagging,)),
     "answer": ((config.EncoderOnly, config.DecoderOnly), (config.Span,)),
 }
-"""What a task can be trained on: kinds of network, and kinds of head."""
+"""The network configs and head configs that each task accepts."""
 
 
 @dataclass(frozen=True)
-class Known:
-    """What a network must fit: the vocabularies, the padding token, the labels."""
+class NetworkRequirements:
+    """What tokenizer and data require of the network: vocabulary sizes, padding token, number of labels."""
 
-    vocabulary: int
-    target_vocabulary: int
+    vocab_size: int
+    target_vocab_size: int
     shared: bool
-    """Whether the two are one. Two may well be of the same size."""
-    padding: int | None
-    labels: int
+    """Whether source and target share a vocabulary; two separate ones may have the same size."""
+    padding_token: int | None
+    num_labels: int
 
     @property
-    def of_target(self) -> int | None:
-        """The size of the target's own vocabulary, where it has one."""
-        return None if self.shared else self.target_vocabulary
+    def separate_target_vocab_size(self) -> int | None:
+        """The size of the target vocabulary if it is separate, otherwise None."""
+        return None if self.shared else self.target_vocab_size
 
     @classmethod
-    def of(cls, tokenizer: Tokenizer, labels: int) -> Known:
-        """What is known from a tokenizer."""
+    def from_tokenizer(cls, tokenizer: Tokenizer, labels: int) -> NetworkRequirements:
+        """Read the requirements from a tokenizer and the number of labels."""
         target = tokenizer.target
-        shared = target is tokenizer or target.vocabulary() == tokenizer.vocabulary()  # Marian: two ways to one
-        return cls(len(tokenizer), len(tokenizer.target), shared, tokenizer.special.padding, labels)
+        shared = (
+            target is tokenizer or target.get_vocab() == tokenizer.get_vocab()
+        )  # Marian: two tokenizers, one vocabulary
+        return cls(len(tokenizer), len(tokenizer.target), shared, tokenizer.special_ids.pad, labels)
 
 
-def design_of(recipe: Recipe, known: Known) -> config.Network:
-    """The design of a new network."""
-    part = recipe.network
-    match part:
-        case Family(family="transformer"):
-            design: config.Network = _transformer(part, known)
-        case Family(family=name):
+def network_config(recipe: Recipe, requirements: NetworkRequirements) -> config.Network:
+    """Return the config of a new network."""
+    section = recipe.network
+    match section:
+        case FamilySection(family="transformer"):
+            network: config.Network = _transformer_config(section, requirements)
+        case FamilySection(family=name):
             if name not in FAMILIES:
                 names = ["transformer", *FAMILIES]
-                near = difflib.get_close_matches(name, names, 1)
-                hint = f"did you mean {near[0]!r}? Known" if near else "known"
-                raise ValueError(f"network.family is {name!r}; {hint} are {', '.join(names)}")
-            design = _published(FAMILIES[name], part, recipe.task, known)
-        case Preset(preset=name):
-            design = _preset(name, recipe.task, known)
-        case Load(load=folder):
-            raise ValueError(f"network.load: {folder} has a design of its own")
-    check(design, recipe)
-    return design
+                close = difflib.get_close_matches(name, names, 1)
+                hint = f"did you mean {close[0]!r}? Known" if close else "known"
+                raise ValueError(f"network.family is {name!r}; {hint} families: {', '.join(names)}")
+            network = _family_config(FAMILIES[name], section, recipe.task, requirements)
+        case PresetSection(preset=name):
+            network = _preset_config(name, recipe.task, requirements)
+        case PretrainedNetworkSection(load=folder):
+            raise ValueError(f"network.load: {folder} comes with its own config")
+    check_network(network, recipe)
+    return network
 
 
-def supposed(recipe: Recipe) -> config.Network:
-    """The design before the data is read: vocabularies as large as they may become, and a few labels."""
-    if isinstance(recipe.network, Load):
+def provisional_network_config(recipe: Recipe) -> config.Network:
+    """Return the config before the data is read, with the maximum vocabulary size and a few labels."""
+    if isinstance(recipe.network, PretrainedNetworkSection):
         return load_folder(recipe.network.load)[0].config
     labels = 2 if recipe.task in ("classify", "tag") else 0
     match recipe.tokenizer:
-        case NewTokenizer(size=size, shared=shared):
-            known = Known(size, size, shared or TASKS[recipe.task] is not Pair, 0, labels)
-        case OldTokenizer(load=place):
-            known = Known.of(open_tokenizer(place), labels)
-    return design_of(recipe, known)
+        case NewTokenizerSection(size=size, shared=shared):
+            requirements = NetworkRequirements(size, size, shared or EXAMPLE_TYPES[recipe.task] is not Pair, 0, labels)
+        case PretrainedTokenizerSection(load=path):
+            requirements = NetworkRequirements.from_tokenizer(load_tokenizer(path), labels)
+    return network_config(recipe, requirements)
 
 
-def network_of(recipe: Recipe, known: Known) -> tuple[AnyNetwork, Report | None]:
-    """The network, new or loaded; of a loaded one also what became of its tensors."""
-    if not isinstance(recipe.network, Load):
-        return build(design_of(recipe, known), seed=recipe.seed), None
+def build_network(recipe: Recipe, requirements: NetworkRequirements) -> tuple[AnyNetwork, LoadReport | None]:
+    """Build a new network, or load one; the report of a loaded network lists its tensors."""
+    if not isinstance(recipe.network, PretrainedNetworkSection):
+        return build(network_config(recipe, requirements), seed=recipe.seed), None
     folder = Path(recipe.network.load)
-    kind = read_json(folder / CONFIG).get("model_type") if folder.is_dir() else None
-    if kind in FAMILIES and kind != NATIVE:
-        name = _architecture(FAMILIES[str(kind)], recipe.task)
-        change: dict[str, Any] = {"num_labels": known.labels} if known.labels else {}
-        network, report = load_folder(folder, architecture=name, change=change, dtype=torch.float32, seed=recipe.seed)
+    model_type = read_json(folder / CONFIG_FILE).get("model_type") if folder.is_dir() else None
+    if model_type in FAMILIES and model_type != REGARD_MODEL_TYPE:
+        architecture = _architecture_name(FAMILIES[str(model_type)], recipe.task)
+        overrides: dict[str, Any] = {"num_labels": requirements.num_labels} if requirements.num_labels else {}
+        network, report = load_folder(
+            folder, architecture=architecture, config_overrides=overrides, dtype=torch.float32, seed=recipe.seed
+        )
     else:
         network, report = load_folder(folder, dtype=torch.float32)
-    check(network.config, recipe)
-    _check_sizes(network.config, folder, known)
+    check_network(network.config, recipe)
+    _check_sizes(network.config, folder, requirements)
     return network, report
 
 
-def _check_sizes(design: config.Network, folder: Path, known: Known) -> None:
-    """Stop if a loaded network knows fewer tokens than the tokenizer has, or has not the data's labels."""
-    head = None if isinstance(design, config.DualEncoder) else design.head
-    read = getattr(design, "source", None) or getattr(design, "embedding", None)
-    for size, part in ((known.vocabulary, getattr(read, "tokens", None)), (known.target_vocabulary, head)):
-        there = getattr(part, "vocabulary", size)
-        if size > there:
-            raise ValueError(f"the tokenizer has {size:,} tokens, and {folder} knows {there:,}: load its own tokenizer")
-    labels = getattr(head, "labels", 0)
-    if known.labels and labels != known.labels:
-        raise ValueError(f"the data has {known.labels} labels, and {folder} has {labels}: they must be as many")
+def _check_sizes(network: config.Network, folder: Path, requirements: NetworkRequirements) -> None:
+    """Raise if a loaded network has fewer tokens than the tokenizer, or another number of labels than the data."""
+    head = None if isinstance(network, config.DualEncoder) else network.head
+    embedding = getattr(network, "source", None) or getattr(network, "embedding", None)
+    tables = ((requirements.vocab_size, getattr(embedding, "tokens", None)), (requirements.target_vocab_size, head))
+    for required, table in tables:
+        vocab_size = getattr(table, "vocabulary", required)
+        if required > vocab_size:
+            raise ValueError(
+                f"the tokenizer has {required:,} tokens, but the network in {folder} only {vocab_size:,}: use the "
+                "tokenizer of the network"
+            )
+    labels, required = getattr(head, "labels", 0), requirements.num_labels
+    if required and labels != required:
+        raise ValueError(f"the data has {required} labels, but the head of the network in {folder} has {labels}")
 
 
-def check(design: config.Network, recipe: Recipe) -> None:
-    """Stop if a network is not of the kind that a task needs."""
-    networks, heads = SHAPES[recipe.task]
-    head = None if isinstance(design, config.DualEncoder) else design.head
-    if not isinstance(design, networks) or not isinstance(head, heads):
-        wanted = " or ".join(kind.__name__ for kind in networks)
-        ends = " or ".join(kind.__name__ for kind in heads)
+def check_network(network: config.Network, recipe: Recipe) -> None:
+    """Raise if a network does not have the type and head that the task needs."""
+    networks, heads = TASK_NETWORKS[recipe.task]
+    head = None if isinstance(network, config.DualEncoder) else network.head
+    if not isinstance(network, networks) or not isinstance(head, heads):
+        network_types = " or ".join(each.__name__ for each in networks)
+        head_types = " or ".join(each.__name__ for each in heads)
         raise ValueError(
-            f"task {recipe.task!r} needs a network of the kind {wanted} with the head {ends}; "
-            f"found {type(design).__name__} with {type(head).__name__}: choose another [network]"
+            f"task {recipe.task!r} needs a network of type {network_types} with the head {head_types}; "
+            f"found {type(network).__name__} with {type(head).__name__}: choose another [network]"
         )
 
 
-def width(design: config.Network) -> int:
-    """The size of the vectors, which the paper's schedule looks at."""
-    return design.text.model_dim if isinstance(design, config.DualEncoder) else design.model_dim
+def model_dim_of(network: config.Network) -> int:
+    """Return the model dimension, which the Noam schedule depends on."""
+    return network.text.model_dim if isinstance(network, config.DualEncoder) else network.model_dim
 
 
-def longest(design: config.Network) -> int | None:
-    """How long a row may be, where positions are learnt, or an encoder has a table of angles; None where none ends."""
-    parts = [getattr(design, side, None) for side in ("embedding", "source", "target")]
-    lengths = [part.position.length for part in parts if part and isinstance(part.position, config.Learned)]
-    turned = getattr(getattr(design, "encoder", None), "position", None)
-    lengths += [turned.length] if isinstance(turned, config.Rotary) else []
+def max_sequence_length(network: config.Network) -> int | None:
+    """Return the maximum sequence length of learned positions, or of an encoder with rotary ones; None if unlimited."""
+    sides = [getattr(network, side, None) for side in ("embedding", "source", "target")]
+    lengths = [side.position.length for side in sides if side and isinstance(side.position, config.Learned)]
+    position = getattr(getattr(network, "encoder", None), "position", None)
+    lengths += [position.length] if isinstance(position, config.Rotary) else []
     return min(lengths, default=None)
 
 
-def _transformer(part: Family, known: Known) -> config.EncoderDecoder:
-    if part.config:
-        raise ValueError("network.config: family 'transformer' has none; family 'marian' is the same with its config")
-    width = part.model_dim or 512
-    layers = part.layers or 6
+def _transformer_config(section: FamilySection, requirements: NetworkRequirements) -> config.EncoderDecoder:
+    if section.config:
+        raise ValueError(
+            "network.config: family 'transformer' has no config keys; use family 'marian', the same architecture"
+        )
+    model_dim = section.model_dim or 512
+    layers = section.layers or 6
     return transformer_2017(
-        vocabulary=known.vocabulary,
-        target_vocabulary=known.of_target,
+        vocabulary=requirements.vocab_size,
+        target_vocabulary=requirements.separate_target_vocab_size,
         layers=(layers, layers) if isinstance(layers, int) else layers,
-        model_dim=width,
-        heads=part.heads or max(1, width // 64),
-        inner_dim=part.inner_dim,
-        dropout=0.1 if part.dropout is None else part.dropout,
-        length=part.length or 1024,
-        padding=known.padding or 0,
+        model_dim=model_dim,
+        heads=section.heads or max(1, model_dim // 64),
+        inner_dim=section.inner_dim,
+        dropout=0.1 if section.dropout is None else section.dropout,
+        length=section.max_length or 1024,
+        padding=requirements.padding_token or 0,
     )
 
 
-def _published(family: Published, part: Family, task: str, known: Known) -> config.Network:
-    values = {**_sizes(family, part), **_tokens(family, known), **part.config}
-    design, _ = family.read(values, _architecture(family, task))
-    if part.dropout and isinstance(design, config.DecoderOnly) and not _keys("dropout", family):
-        return _with_dropout(design, part.dropout)
-    return design
+def _family_config(
+    family: Published, section: FamilySection, task: str, requirements: NetworkRequirements
+) -> config.Network:
+    values = {**_size_values(family, section), **_vocabulary_values(family, requirements), **section.config}
+    network, _ = family.read_config(values, _architecture_name(family, task))
+    if section.dropout and isinstance(network, config.DecoderOnly) and not _config_keys("dropout", family):
+        return _with_dropout(network, section.dropout)
+    return network
 
 
-def _with_dropout(design: config.DecoderOnly, rate: float) -> config.DecoderOnly:
-    """Dropout for a family that was published without (Llama): where the first Transformer has it.
+def _with_dropout(network: config.DecoderOnly, dropout: float) -> config.DecoderOnly:
+    """Add dropout to a family that was published without it (Llama), where the 2017 Transformer has it.
 
-    It is for training alone, and the family's config has no key for it, so a saved model has none.
+    The published config has no key for it, so a saved model has no dropout.
     """
     blocks = tuple(
         replace(
             block,
-            attention=replace(block.attention, output_dropout=rate),
-            feedforward=replace(block.feedforward, output_dropout=rate),
+            attention=replace(block.attention, output_dropout=dropout),
+            feedforward=replace(block.feedforward, output_dropout=dropout),
         )
-        for block in design.decoder.blocks
+        for block in network.decoder.blocks
     )
-    embedding = replace(design.embedding, dropout=rate)
-    return replace(design, embedding=embedding, decoder=replace(design.decoder, blocks=blocks))
+    embedding = replace(network.embedding, dropout=dropout)
+    return replace(network, embedding=embedding, decoder=replace(network.decoder, blocks=blocks))
 
 
-def _keys(name: str, family: Published) -> list[str]:
-    """What a family's config calls a size."""
-    return [key for key in SIZES[name] if key in family.keys]
+def _config_keys(name: str, family: Published) -> list[str]:
+    """Return the keys that a family's config uses for a size."""
+    return [key for key in SIZE_KEYS[name] if key in family.keys]
 
 
-def _tokens(family: Published, known: Known) -> dict[str, Any]:
-    values: dict[str, Any] = {"vocab_size": known.vocabulary}
-    if not known.shared:
+def _vocabulary_values(family: Published, requirements: NetworkRequirements) -> dict[str, Any]:
+    values: dict[str, Any] = {"vocab_size": requirements.vocab_size}
+    if not requirements.shared:
         if "decoder_vocab_size" not in family.keys:
-            raise ValueError(f"{family.name} has one vocabulary for both sides: set tokenizer.shared = true")
-        values |= {"decoder_vocab_size": known.target_vocabulary, "share_encoder_decoder_embeddings": False}
-    if known.padding is not None and "pad_token_id" in family.keys:
-        values["pad_token_id"] = known.padding
-    return values | ({"num_labels": known.labels} if known.labels else {})
+            raise ValueError(f"{family.name} supports only a shared vocabulary: set tokenizer.shared = true")
+        values |= {"decoder_vocab_size": requirements.target_vocab_size, "share_encoder_decoder_embeddings": False}
+    if requirements.padding_token is not None and "pad_token_id" in family.keys:
+        values["pad_token_id"] = requirements.padding_token
+    return values | ({"num_labels": requirements.num_labels} if requirements.num_labels else {})
 
 
-def _sizes(family: Published, part: Family) -> dict[str, Any]:
-    """The sizes in the family's own words. Where only the model's size is given, the others follow from it."""
-    given: dict[str, Any] = {name: getattr(part, name) for name in SIZES if getattr(part, name) is not None}
-    if part.model_dim is not None:
-        given = {"heads": max(1, part.model_dim // 64), "inner_dim": 4 * part.model_dim, **given}
+def _size_values(family: Published, section: FamilySection) -> dict[str, Any]:
+    """Return the sizes under the config keys of the family. Heads and inner_dim default to multiples of model_dim."""
+    sizes: dict[str, Any] = {name: getattr(section, name) for name in SIZE_KEYS if getattr(section, name) is not None}
+    if section.model_dim is not None:
+        sizes = {"heads": max(1, section.model_dim // 64), "inner_dim": 4 * section.model_dim, **sizes}
     values: dict[str, Any] = {}
-    for name, value in given.items():
-        keys = _keys(name, family)
-        if not keys and getattr(part, name) is not None and name != "dropout":
+    for name, value in sizes.items():
+        keys = _config_keys(name, family)
+        if not keys and getattr(section, name) is not None and name != "dropout":
             raise ValueError(f"network.{name}: {family.name} has no such size; its keys are {', '.join(family.keys)}")
         for key in keys:
-            values |= _value(key, value, family)
-    if "d_kv" in family.keys and "model_dim" in given:
-        values["d_kv"] = part.model_dim // given["heads"]
+            values |= _config_values(key, value, family)
+    if "d_kv" in family.keys and "model_dim" in sizes:
+        values["d_kv"] = section.model_dim // sizes["heads"]
     return values
 
 
-def _value(key: str, value: Any, family: Published) -> dict[str, Any]:
+def _config_values(key: str, value: Any, family: Published) -> dict[str, Any]:
     if isinstance(value, tuple):
-        if key not in DECODER:
-            raise ValueError(f"network.layers is {list(value)}: {family.name} has one stack, so give one number")
-        return {key: value[0], DECODER[key]: value[1]}
-    others = (*TOGETHER.get(key, ()), *([DECODER[key]] if key in DECODER else ()))
-    return {key: value, **{other: value for other in others if other in family.keys}}
+        if key not in DECODER_KEYS:
+            raise ValueError(f"network.layers is {list(value)}: {family.name} has a single stack: give one number")
+        return {key: value[0], DECODER_KEYS[key]: value[1]}
+    linked = (*LINKED_KEYS.get(key, ()), *([DECODER_KEYS[key]] if key in DECODER_KEYS else ()))
+    return {key: value, **{name: value for name in linked if name in family.keys}}
 
 
-def _preset(name: str, task: str, known: Known) -> config.Network:
+def _preset_config(name: str, task: str, requirements: NetworkRequirements) -> config.Network:
     if name in transformer.PRESETS:
-        size = transformer.PRESETS[name]
+        sizes = transformer.PRESETS[name]
         return transformer_2017(
-            vocabulary=known.vocabulary,
-            target_vocabulary=known.of_target,
-            model_dim=int(size["d_model"]),
-            heads=int(size["heads"]),
-            inner_dim=int(size["inner"]),
-            dropout=size["dropout"],
-            padding=known.padding or 0,
+            vocabulary=requirements.vocab_size,
+            target_vocabulary=requirements.separate_target_vocab_size,
+            model_dim=int(sizes["d_model"]),
+            heads=int(sizes["heads"]),
+            inner_dim=int(sizes["inner"]),
+            dropout=sizes["dropout"],
+            padding=requirements.padding_token or 0,
         )
     for family in FAMILIES.values():
         if name in family.presets:
-            values: Mapping[str, Any] = {**family.presets[name], **_tokens(family, known)}
-            return family.read(values, _architecture(family, task))[0]
-    if name in gpt3.SIZES:
-        raise ValueError(f"network.preset {name!r} has a vocabulary of its own: use family = 'gpt2' with its sizes")
-    return preset(name)  # which says what there is
+            values: Mapping[str, Any] = {**family.presets[name], **_vocabulary_values(family, requirements)}
+            return family.read_config(values, _architecture_name(family, task))[0]
+    if name in gpt3.PRESETS:
+        raise ValueError(f"network.preset {name!r} has a fixed vocabulary: use family = 'gpt2' with its sizes")
+    return preset(name)  # its error lists the presets
 
 
-def _architecture(family: Published, task: str) -> str:
-    for ending in ENDINGS[task]:
+def _architecture_name(family: Published, task: str) -> str:
+    for suffix in ARCHITECTURE_SUFFIXES[task]:
         for name in family.architectures:
-            if name.endswith(ending):
+            if name.endswith(suffix):
                 return name
     raise ValueError(
         f"network: {family.name} has no network for task {task!r}; it has {', '.join(family.architectures)}"

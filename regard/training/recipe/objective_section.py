@@ -1,4 +1,4 @@
-"""The `[objective]` part of a recipe: one class for each objective, and what it needs to be built."""
+"""The `[objective]` section of a recipe: one config class for each objective."""
 
 from __future__ import annotations
 
@@ -6,110 +6,112 @@ from typing import Annotated, ClassVar, Literal, get_args
 
 from pydantic import Field, model_validator
 
-from regard.training.recipe.base import Flag, Part, Whole
+from regard.training.recipe.base import Integer, Section, StrictBool
 
-Smoothing = Annotated[float, Field(ge=0, lt=1)]
+LabelSmoothing = Annotated[float, Field(ge=0, lt=1)]
 
 
-class Teacher(Part):
-    """A trained network to learn from (distillation)."""
+class DistillationSection(Section):
+    """Knowledge distillation from a trained model (Hinton et al. 2015)."""
 
-    load: str
-    """Its folder. It needs the same tokenizer, or the same labels."""
+    teacher: str
+    """Directory of the teacher. It needs the same tokenizer, and the same labels where the task has labels."""
     temperature: Annotated[float, Field(gt=0)] = 2.0
-    """How much its answers are softened."""
-    share: Annotated[float, Field(ge=0, le=1)] = 0.5
-    """How much of the loss comes from it."""
+    """Both logits are divided by it before the softmax."""
+    alpha: Annotated[float, Field(ge=0, le=1)] = 0.5
+    """Weight of the KL divergence to the teacher; the cross-entropy to the labels has 1 - alpha."""
 
 
-class Labels(Part):
-    """What every objective has that asks for labels."""
+class CrossEntropyConfig(Section):
+    """Options of all objectives with a cross-entropy loss."""
 
-    teacher: Teacher | None = None
-    """Learn from a trained network too."""
-    agreement: Annotated[float, Field(ge=0)] = 0.0
-    """Read each batch twice, with other dropout, and ask for the same answers (R-Drop): how much that weighs, 0 for
-    never. Twice the time, and often better where there is little data and much time; 1 to 5 are usual."""
-    agreement_from: Annotated[Whole, Field(ge=0)] = 0
-    """The epoch that the agreement begins with (the first is 0). A network that knows little yet gains little by it,
-    and learns twice as fast without."""
+    distillation: DistillationSection | None = None
+    """Learn from a teacher as well as from the labels."""
+    rdrop: Annotated[float, Field(ge=0)] = 0.0
+    """Weight of the R-Drop term (Liang et al. 2021); 0 disables it. Two forward passes per batch with different
+    dropout, and the KL divergence between them: twice the time. Often helps with little data; 1 to 5 are usual."""
+    rdrop_start_epoch: Annotated[Integer, Field(ge=0)] = 0
+    """First epoch with R-Drop, counted from 0. Early in training R-Drop gains little, and steps without it are twice as
+    fast."""
 
     @model_validator(mode="after")
-    def _one_of_both(self) -> Labels:
-        if self.teacher is not None and self.agreement:
-            raise ValueError("a teacher and an agreement: leave out one of them, they do not go together")
-        if self.agreement_from and not self.agreement:
-            raise ValueError("agreement_from says when the agreement begins, but there is none: give agreement too")
+    def _check_exclusive(self) -> CrossEntropyConfig:
+        if self.distillation is not None and self.rdrop:
+            raise ValueError("distillation and rdrop cannot be combined: remove one")
+        if self.rdrop_start_epoch and not self.rdrop:
+            raise ValueError("rdrop_start_epoch needs rdrop > 0")
         return self
 
 
-class Writing(Labels):
-    """What the objectives have besides that learn to write."""
+class AutoregressiveConfig(CrossEntropyConfig):
+    """Options of the objectives that train a text decoder."""
 
-    splitting: Annotated[float, Field(ge=0, lt=1)] = 0.0
-    """Take tokens apart at random while training, and their parts again, as far as a `bpe` vocabulary has merged them
-    (much like BPE-dropout): how often, 0 for never. Often better where there is little data; 0.1 is usual. Rows grow by
-    it; one that would outgrow the positions that a network has learnt stays whole."""
+    bpe_dropout: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    """Probability that a token of a `bpe` tokenizer is replaced by the pair it was merged from, recursively (similar to
+    BPE-dropout, Provilkov et al. 2020); 0 disables it. Often helps with little data; 0.1 is usual. Sequences become
+    longer; one that would exceed the maximum length of the network is left unsplit."""
 
 
-class Translate(Writing):
-    """Write the target, given the source."""
+class Seq2SeqLMConfig(AutoregressiveConfig):
+    """Sequence-to-sequence: predict the target given the source."""
 
     tasks: ClassVar[tuple[str, ...]] = ("translate", "summarize")
     kind: Literal["translate"] = "translate"
-    smoothing: Smoothing = 0.1
-    """How much of the truth is spread over all words."""
+    label_smoothing: LabelSmoothing = 0.1
+    """Probability mass that is spread evenly over the vocabulary (Szegedy et al. 2015)."""
 
 
-class Causal(Writing):
-    """Say the next token."""
+class CausalLMConfig(AutoregressiveConfig):
+    """Causal language modelling: predict the next token."""
 
     tasks: ClassVar[tuple[str, ...]] = ("generate",)
     kind: Literal["causal"] = "causal"
-    smoothing: Smoothing = 0.0
+    label_smoothing: LabelSmoothing = 0.0
 
 
-class Masked(Labels):
-    """Guess hidden words."""
+class MaskedLMConfig(CrossEntropyConfig):
+    """Masked language modelling: predict masked tokens."""
 
     tasks: ClassVar[tuple[str, ...]] = ("fill",)
     kind: Literal["masked"] = "masked"
-    share: Annotated[float, Field(gt=0, lt=1)] = 0.15
-    """How many of the tokens are to be guessed."""
-    whole_words: Flag = False
-    """Hide words whole, not token by token."""
+    mask_probability: Annotated[float, Field(gt=0, lt=1)] = 0.15
+    """Share of the tokens that are masked (BERT: 0.15)."""
+    whole_word_masking: StrictBool = False
+    """Mask all tokens of a word together."""
 
 
-class Classify(Labels):
-    """Say the label of a text."""
+class SequenceClassificationConfig(CrossEntropyConfig):
+    """Sequence classification: predict the label of a text."""
 
     tasks: ClassVar[tuple[str, ...]] = ("classify",)
     kind: Literal["classify"] = "classify"
-    smoothing: Smoothing = 0.0
+    label_smoothing: LabelSmoothing = 0.0
 
 
-class Tag(Labels):
-    """Say the tag of each word."""
+class TokenClassificationConfig(CrossEntropyConfig):
+    """Token classification: predict the tag of each word."""
 
     tasks: ClassVar[tuple[str, ...]] = ("tag",)
     kind: Literal["tag"] = "tag"
-    smoothing: Smoothing = 0.0
+    label_smoothing: LabelSmoothing = 0.0
 
 
-class Span(Part):
-    """Say where the answer begins and ends."""
+class QuestionAnsweringConfig(Section):
+    """Extractive question answering: predict the first and last token of the answer."""
 
     tasks: ClassVar[tuple[str, ...]] = ("answer",)
     kind: Literal["span"] = "span"
 
 
-Asking = Translate | Causal | Masked | Classify | Tag
-"""Those that ask for a label at each place."""
-AnyOptions = Asking | Span
-Options = Annotated[AnyOptions, Field(discriminator="kind")]
+AnyCrossEntropyConfig = (
+    Seq2SeqLMConfig | CausalLMConfig | MaskedLMConfig | SequenceClassificationConfig | TokenClassificationConfig
+)
+"""The objectives with a label for each position or sequence."""
+AnyObjectiveConfig = AnyCrossEntropyConfig | QuestionAnsweringConfig
+ObjectiveConfig = Annotated[AnyObjectiveConfig, Field(discriminator="kind")]
 
-KINDS: dict[str, tuple[str, ...]] = {
-    task: tuple(option.model_fields["kind"].default for option in get_args(AnyOptions) if task in option.tasks)
-    for task in dict.fromkeys(task for option in get_args(AnyOptions) for task in option.tasks)
+OBJECTIVES_BY_TASK: dict[str, tuple[str, ...]] = {
+    task: tuple(option.model_fields["kind"].default for option in get_args(AnyObjectiveConfig) if task in option.tasks)
+    for task in dict.fromkeys(task for option in get_args(AnyObjectiveConfig) for task in option.tasks)
 }
-"""The objectives that each task can be trained with, the usual one first."""
+"""The objectives that each task can be trained with, the default first."""

@@ -1,4 +1,4 @@
-"""What is checked before anything is read or made: that all that a recipe names is there, and fits together."""
+"""Checks before a run starts: that everything a recipe names exists and fits together."""
 
 from __future__ import annotations
 
@@ -7,96 +7,100 @@ from pathlib import Path
 
 import torch
 
-from regard.data.example import TASKS, Pair
-from regard.data.fields import NEEDED, OPTIONAL
+from regard.data.example import EXAMPLE_TYPES, Pair
+from regard.data.fields import OPTIONAL_FIELDS, REQUIRED_FIELDS
 from regard.data.formats import Conll, JsonLines, Table
-from regard.data.reader import format_of
+from regard.data.reader import detect_format
 from regard.families.family import ConfigError
 from regard.tokenization.io import TokenizerError
 from regard.tokenization.text_files import DataError
-from regard.tokenization.tokenizer_trainer import check as check_vocabulary
+from regard.tokenization.tokenizer_trainer import check_vocabulary
 from regard.training.optim.optimizer import freeze
-from regard.training.recipe.data_pipeline import vocabulary_of
-from regard.training.recipe.network_factory import supposed
-from regard.training.recipe.schema import Load, NewTokenizer, Recipe, RecipeError
+from regard.training.recipe.data_pipeline import tokenizer_spec
+from regard.training.recipe.network_factory import provisional_network_config
+from regard.training.recipe.schema import NewTokenizerSection, PretrainedNetworkSection, Recipe, RecipeError
 from regard.training.run import tensorboard
 from regard.transformer import config
-from regard.transformer.network import empty
+from regard.transformer.network import build_on_meta
 
 
-def check(chosen: Recipe) -> None:
-    """Stop where a recipe cannot be followed, as far as that is known without reading its data."""
-    for part, files in (("train", chosen.data.train), ("valid", chosen.data.valid)):
-        _check_files(chosen, part, files)
-    if isinstance(chosen.tokenizer, NewTokenizer):
+def check_recipe(recipe: Recipe) -> None:
+    """Raise `RecipeError` if a recipe cannot work, as far as that is known without reading its data."""
+    for split, files in (("train", recipe.data.train), ("valid", recipe.data.valid)):
+        _check_files(recipe, split, files)
+    if isinstance(recipe.tokenizer, NewTokenizerSection):
         try:
-            check_vocabulary(*vocabulary_of(chosen, chosen.tokenizer))
+            check_vocabulary(*tokenizer_spec(recipe, recipe.tokenizer))
         except TokenizerError as error:
             raise RecipeError(f"tokenizer.size: {error}") from None
-    teacher = getattr(chosen.objective, "teacher", None)
-    if teacher is not None and not Path(teacher.load).is_dir():
-        raise RecipeError(f"objective.teacher: there is no folder {teacher.load}. It is looked for beside the recipe")
-    check_device(chosen.training.device)
-    if chosen.training.tensorboard:
-        tensorboard.writer()  # is it installed?
-    if not isinstance(chosen.network, Load) or chosen.training.freeze:  # to look into a folder takes its time
-        network = empty(design_of(chosen))
+    distillation = getattr(recipe.objective, "distillation", None)
+    if distillation is not None and not Path(distillation.teacher).is_dir():
+        raise RecipeError(
+            f"objective.distillation.teacher: no directory {distillation.teacher} (paths are relative to the recipe)"
+        )
+    resolve_device(recipe.training.device)
+    if recipe.training.tensorboard:
+        tensorboard.summary_writer_class()  # raises if TensorBoard is not installed
+    loads_network = isinstance(recipe.network, PretrainedNetworkSection)
+    if not loads_network or recipe.training.freeze:  # loading a network takes time: only if there is something to check
+        network = build_on_meta(checked_network_config(recipe))
         try:
-            freeze(network, chosen.training.freeze)
+            freeze(network, recipe.training.freeze)
         except ValueError as error:
             raise RecipeError(str(error)) from None
 
 
-def design_of(chosen: Recipe) -> config.Network:
-    """The design of the network, as far as it is known: vocabularies as large as they may become, and a few labels."""
-    if isinstance(chosen.network, Load):
-        return supposed(chosen)
+def checked_network_config(recipe: Recipe) -> config.Network:
+    """Return the config of the network before the data is read. Errors are raised as `RecipeError`."""
+    if isinstance(recipe.network, PretrainedNetworkSection):
+        return provisional_network_config(recipe)
     try:
-        return supposed(chosen)
+        return provisional_network_config(recipe)
     except ConfigError as error:
-        name = getattr(chosen.network, "family", "its family")
-        raise RecipeError(f"[network]: {str(error).removeprefix('config.json: ')} (as {name} calls them)") from None
+        name = getattr(recipe.network, "family", "family")
+        message = str(error).removeprefix("config.json: ")
+        raise RecipeError(f"[network]: {message} (keys of the {name} config)") from None
     except ValueError as error:
         raise RecipeError(str(error)) from None
 
 
-def check_device(name: str) -> torch.device:
-    """The device of this name. Stop if this machine has none."""
+def resolve_device(name: str) -> torch.device:
+    """Return the device of this name. Raise `RecipeError` if this machine does not have it."""
     try:
         device = torch.device(name)
         torch.empty(0, device=device)
     except (RuntimeError, AssertionError) as error:
         reason = str(error).splitlines()[0]
-        raise RecipeError(f"training.device is {name!r}, which this machine does not have ({reason})") from None
+        raise RecipeError(f"training.device = {name!r} is not available on this machine ({reason})") from None
     return device
 
 
-def _check_files(chosen: Recipe, part: str, files: tuple[str, ...]) -> None:
+def _check_files(recipe: Recipe, split: str, files: tuple[str, ...]) -> None:
     for file in files:
         if not Path(file).exists():
-            raise RecipeError(f"data.{part}: there is no {file}. Files are looked for beside the recipe")
-    kind = TASKS[chosen.task]
-    if not files or chosen.data.separator:
+            raise RecipeError(f"data.{split}: file not found: {file} (paths are relative to the recipe)")
+    example_type = EXAMPLE_TYPES[recipe.task]
+    if not files or recipe.data.separator:
         return
     try:
-        form = format_of(kind, [Path(file) for file in files])
+        file_format = detect_format(example_type, [Path(file) for file in files])
     except DataError:
-        two = ", or two files, line by line" if kind is Pair else ""
+        parallel = ", or two parallel text files" if example_type is Pair else ""
         raise RecipeError(
-            f"data.{part}: the ending of {files[0]} does not tell how its examples are written: give tables (.tsv, "
-            f".csv) or JSON Lines (.jsonl) with {' and '.join(NEEDED[kind])}{two}"
+            f"data.{split}: unknown file format: {files[0]}. Use tables (.tsv, .csv) or JSON Lines (.jsonl) with "
+            f"{' and '.join(REQUIRED_FIELDS[example_type])}{parallel}"
         ) from None
-    match form:
+    match file_format:
         case Table() | JsonLines():
-            known = (*NEEDED[kind], *OPTIONAL[kind])
+            allowed = (*REQUIRED_FIELDS[example_type], *OPTIONAL_FIELDS[example_type])
         case Conll():
-            known = ("word", "tag")
+            allowed = ("word", "tag")
         case _:
-            known = ()
-    for name in chosen.data.columns:
-        if not known:
-            raise RecipeError(f"data.columns: {files[0]} is no table, and has no columns; leave the key out")
-        if name not in known:
-            near = difflib.get_close_matches(name, known, 1)
-            hint = f" (did you mean {near[0]!r}?)" if near else ""
-            raise RecipeError(f"data.columns: task {chosen.task!r} has {', '.join(known)}, not {name!r}{hint}")
+            allowed = ()
+    for name in recipe.data.columns:
+        if not allowed:
+            raise RecipeError(f"data.columns: {files[0]} is not a table, so it has no columns: remove the key")
+        if name not in allowed:
+            close = difflib.get_close_matches(name, allowed, 1)
+            hint = f" (did you mean {close[0]!r}?)" if close else ""
+            raise RecipeError(f"data.columns: task {recipe.task!r} has {', '.join(allowed)}, not {name!r}{hint}")

@@ -1,9 +1,9 @@
-"""A recipe: everything that a run depends on, in one TOML file, checked before anything runs.
+"""The schema of a recipe: everything that a run depends on, in one TOML file, validated before anything runs.
 
 task = "translate"
 
 [data]
-train = ["train.en", "train.de"]        # files are looked for beside the recipe
+train = ["train.en", "train.de"]        # paths are relative to the recipe
 
 [tokenizer]
 kind = "bpe"
@@ -17,221 +17,244 @@ steps = 8000
 
 from __future__ import annotations
 
+import sys
 import tomllib
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Discriminator, Field, Tag, ValidationError, model_validator
 
 from regard.training.recipe import toml
-from regard.training.recipe.base import Count, Flag, Part, Whole
-from regard.training.recipe.errors import Found, explain
-from regard.training.recipe.objective_section import KINDS, AnyOptions, Options
-from regard.training.recipe.training_section import Best, Training
+from regard.training.recipe.base import Integer, PositiveInt, Section, StrictBool
+from regard.training.recipe.errors import RecipeSource, format_errors
+from regard.training.recipe.legacy_keys import describe_renamed, upgrade, upgrade_overrides
+from regard.training.recipe.objective_section import OBJECTIVES_BY_TASK, AnyObjectiveConfig, ObjectiveConfig
+from regard.training.recipe.training_section import BestCheckpoints, TrainingSection
 
 Files = Annotated[tuple[str, ...], BeforeValidator(lambda value: [value] if isinstance(value, str) else value)]
 
 
 class RecipeError(ValueError):
-    """A recipe that cannot be followed: which file, which line, which key, what was found and what was expected."""
+    """An invalid recipe. The message names the file, line and key, what was found and what was expected."""
 
     exit_code = 2
-    """The call was wrong."""
+    """Exit code of the command line for invalid input."""
 
 
-class Data(Part):
-    """The files, and how they are read."""
+class DataSection(Section):
+    """The data files, and how to read them."""
 
     train: Annotated[Files, Field(min_length=1)]
-    """What is learnt from."""
+    """Training files."""
     valid: Files = ()
-    """What the network is measured on while it learns."""
+    """Validation files, evaluated during training."""
     test: Files = ()
-    """Not looked at by training."""
+    """Test files. Training does not read them."""
     columns: dict[str, str | int] = Field(default_factory=dict)
-    """Of tables and JSON Lines: the column or key of each field, `{ text = "sentence", label = 3 }`."""
+    """Tables and JSON Lines: the column or key of each field, `{ text = "sentence", label = 3 }`."""
     separator: str | None = None
-    """Of tables: what stands between cells. Left out: a tab for .tsv, a comma for .csv."""
+    """Tables: the cell separator. Default: a tab for .tsv, a comma for .csv."""
     quoting: Literal["csv", "none"] | None = None
-    """Of tables: whether cells are quoted. Left out: where commas separate."""
+    """Tables: whether cells are quoted. Default: csv with a comma as separator, none otherwise."""
     header: Literal["guess", "first line", "none"] = "guess"
-    """Of tables: whether the first line names the columns."""
+    """Tables: whether the first line names the columns."""
     join: str | None = None
-    """Of JSON Lines: what is put between the texts where a list of texts stands for one."""
+    """JSON Lines: separator that joins a list of strings into one text."""
     unit: Literal["line", "paragraph", "file"] = "line"
-    """Of plain text: what one document is."""
-    length: Annotated[Whole, Field(ge=2)] | None = None
-    """The longest row in tokens. Left out: what the network or the batch has room for."""
-    long: Literal["cut", "refuse", "window"] | None = None
-    """What becomes of longer ones; it is always said. Left out: windows for questions and tags, a cut for others."""
-    stride: Count | None = None
-    """How far one window begins after the other. Left out: half the length."""
+    """Plain text: the unit that is one document."""
+    max_length: Annotated[Integer, Field(ge=2)] | None = None
+    """Maximum sequence length in tokens. Default: the limit of the network or of a batch."""
+    too_long: Literal["truncate", "error", "window"] | None = None
+    """Longer sequences are truncated (counted and reported), an error, or split into windows.
+
+    Default: windows for fill, tag and answer, truncation otherwise."""
+    stride: PositiveInt | None = None
+    """Distance between the starts of two windows (BERT's doc_stride). Default: half of max_length; for fill, all."""
 
 
-class NewTokenizer(Part):
-    """A vocabulary learnt from the training data."""
+class NewTokenizerSection(Section):
+    """A new tokenizer, trained on the training data."""
 
     kind: Literal["bpe", "wordpiece", "unigram", "words", "characters"]
-    """`bpe` is byte-level: nothing is unknown to it. `wordpiece` is BERT's, `unigram` T5's."""
-    size: Count = 8000
-    """How many tokens, at most."""
-    lower: Flag = False
-    """Of `wordpiece`: lower-case the text first."""
-    shared: Flag = True
-    """Of translation: one vocabulary for source and target."""
+    """`bpe` is byte-level, so it has no unknown tokens. `wordpiece` is BERT's algorithm, `unigram` T5's."""
+    size: PositiveInt = 8000
+    """Maximum vocabulary size."""
+    lower: StrictBool = False
+    """Only `wordpiece`: lowercase the text first."""
+    shared: StrictBool = True
+    """Only pairs of texts: one vocabulary for source and target."""
 
 
-class OldTokenizer(Part):
-    """A tokenizer that is there already."""
+class PretrainedTokenizerSection(Section):
+    """An existing tokenizer."""
 
     load: str
-    """Its folder or file."""
+    """Its directory or file."""
 
 
-def _which(value: Any) -> str | None:
+def _variant_tag(value: Any) -> str | None:
     keys = value if isinstance(value, Mapping) else vars(value)
     return next((f"<{key}>" for key in ("load", "preset", "family", "kind") if key in keys), None)
 
 
-Tokenizer = Annotated[
-    Annotated[NewTokenizer, Tag("<kind>")] | Annotated[OldTokenizer, Tag("<load>")], Discriminator(_which)
+TokenizerSection = Annotated[
+    Annotated[NewTokenizerSection, Tag("<kind>")] | Annotated[PretrainedTokenizerSection, Tag("<load>")],
+    Discriminator(_variant_tag),
 ]
 
 
-class Family(Part):
-    """A new network of a family, of any size; what is left out is as the family was published."""
+class FamilySection(Section):
+    """A new network of a family, of any size. Defaults are those of the published config."""
 
     family: str
     """transformer (2017), bert, gpt2, llama, bart, t5, …"""
-    layers: Count | tuple[Count, Count] | None = None
-    """How many; for an encoder and a decoder, both numbers."""
-    model_dim: Count | None = None
-    heads: Count | None = None
-    inner_dim: Count | None = None
-    """The size inside the feed-forward layers."""
+    layers: PositiveInt | tuple[PositiveInt, PositiveInt] | None = None
+    """Number of layers; a pair for encoder and decoder."""
+    model_dim: PositiveInt | None = None
+    heads: PositiveInt | None = None
+    inner_dim: PositiveInt | None = None
+    """Inner dimension of the feed-forward layers."""
     dropout: Annotated[float, Field(ge=0, lt=1)] | None = None
-    length: Count | None = None
-    """The longest row that the network is made for."""
+    max_length: PositiveInt | None = None
+    """Maximum sequence length: the size of the position table."""
     config: dict[str, Any] = Field(default_factory=dict)
-    """Anything else, in the family's own words: `{ num_key_value_heads = 2 }`."""
+    """Other keys of the family's published config: `{ num_key_value_heads = 2 }`."""
 
 
-class Preset(Part):
+class PresetSection(Section):
     """A new network of a published size."""
 
     preset: str
     """bert-base, gpt2, t5-small, … (`regard show` lists them)"""
 
 
-class Load(Part):
-    """A network that is trained already, to be trained further."""
+class PretrainedNetworkSection(Section):
+    """A trained network, to continue training or to fine-tune."""
 
     load: str
-    """Its folder."""
+    """Its directory."""
 
 
-Network = Annotated[
-    Annotated[Family, Tag("<family>")] | Annotated[Preset, Tag("<preset>")] | Annotated[Load, Tag("<load>")],
-    Discriminator(_which),
+NetworkSection = Annotated[
+    Annotated[FamilySection, Tag("<family>")]
+    | Annotated[PresetSection, Tag("<preset>")]
+    | Annotated[PretrainedNetworkSection, Tag("<load>")],
+    Discriminator(_variant_tag),
 ]
 
 
-class Recipe(Part):
-    """Everything that a run depends on."""
+class Recipe(Section):
+    """A complete recipe."""
 
     task: Literal["translate", "summarize", "generate", "fill", "classify", "tag", "answer"]
-    """What the network is for."""
-    seed: Whole = 1
-    """Two runs of one recipe with one seed are the same run."""
-    folder: str | None = None
-    """The folder of the run. Left out: `runs/` and the name of the recipe."""
-    data: Data
-    tokenizer: Tokenizer
-    network: Network
-    objective: Options
-    training: Training
+    """What the trained model does."""
+    seed: Integer = 1
+    """Seed of all random numbers. Two runs with the same recipe and seed are bit-identical."""
+    output: str | None = None
+    """Run directory. Default: `runs/` and the name of the recipe."""
+    data: DataSection
+    tokenizer: TokenizerSection
+    network: NetworkSection
+    objective: ObjectiveConfig
+    training: TrainingSection
 
     @model_validator(mode="before")
     @classmethod
-    def _usual(cls, values: Any) -> Any:
-        """What the task decides: the objective, and that a network that is loaded brings its tokenizer."""
+    def _fill_defaults(cls, values: Any) -> Any:
+        """Fill in the objective of the task, and the tokenizer of a loaded network."""
         if not isinstance(values, dict):
             return values
-        given = dict(values)
-        if given.get("task") in KINDS:
-            objective = given.get("objective", {})
+        result = dict(values)
+        if result.get("task") in OBJECTIVES_BY_TASK:
+            objective = result.get("objective", {})
             if isinstance(objective, dict):
-                given["objective"] = {"kind": KINDS[given["task"]][0], **objective}
-        network = given.get("network")
-        if "tokenizer" not in given and isinstance(network, dict) and "load" in network:
-            given["tokenizer"] = {"load": network["load"]}
-        return given
+                result["objective"] = {"kind": OBJECTIVES_BY_TASK[result["task"]][0], **objective}
+        network = result.get("network")
+        if "tokenizer" not in result and isinstance(network, dict) and "load" in network:
+            result["tokenizer"] = {"load": network["load"]}
+        return result
 
     @model_validator(mode="after")
-    def _fitting(self) -> Recipe:
+    def _check_consistency(self) -> Recipe:
         if self.task not in self.objective.tasks:
-            known = " or ".join(map(repr, KINDS[self.task]))
-            raise ValueError(f"objective.kind is {self.objective.kind!r}: for task {self.task!r} it is {known}")
-        kind = getattr(self.tokenizer, "kind", "bpe")  # what a loaded one has merged is seen when it is there
-        if getattr(self.objective, "splitting", 0) and kind != "bpe":
+            allowed = " or ".join(map(repr, OBJECTIVES_BY_TASK[self.task]))
+            raise ValueError(f"objective.kind = {self.objective.kind!r} does not fit task {self.task!r}; use {allowed}")
+        kind = getattr(self.tokenizer, "kind", "bpe")  # a loaded tokenizer is checked after loading
+        if getattr(self.objective, "bpe_dropout", 0) and kind != "bpe":
             raise ValueError(
-                f"objective.splitting takes apart what a vocabulary has merged, and tokenizer.kind is {kind!r}, which "
-                "merges nothing: use kind = 'bpe', or leave splitting out"
+                f"objective.bpe_dropout undoes BPE merges, and tokenizer.kind = {kind!r} has none: use kind = 'bpe', "
+                "or remove bpe_dropout"
             )
-        plan = self.training
-        if not self.data.valid and (plan.patience or isinstance(plan.average, Best)):
-            raise ValueError("training.patience and the mean of the best states need data.valid to know the best by")
+        averages_best = isinstance(self.training.average_checkpoints, BestCheckpoints)
+        if not self.data.valid and (self.training.patience or averages_best):
+            raise ValueError("training.patience and average_checkpoints = 'best' need validation data: set data.valid")
         return self
 
 
-def read(path: str | Path, overrides: Mapping[str, Any] | Sequence[str] = ()) -> Recipe:
-    """The recipe in a file, with some values changed: `["training.steps=2000"]`, or `{"training.steps": 2000}`."""
+def load_recipe(path: str | Path, overrides: Mapping[str, Any] | Sequence[str] = ()) -> Recipe:
+    """Read a recipe file and apply overrides: `["training.steps=2000"]`, or `{"training.steps": 2000}`."""
     path = Path(path)
     try:
         text = path.read_text(encoding="utf-8")
         values = tomllib.loads(text)
     except FileNotFoundError:
-        raise RecipeError(f"there is no recipe {path}. `regard recipes` lists ready ones") from None
+        raise RecipeError(f"recipe not found: {path}. `regard recipes` lists the presets") from None
     except UnicodeDecodeError as error:
-        raise RecipeError(f"{path} is no text in UTF-8 ({error})") from None
+        raise RecipeError(f"{path} is not UTF-8 ({error})") from None
     except tomllib.TOMLDecodeError as error:
-        raise RecipeError(f"{path}: this is no TOML: {error}") from None
-    said = _parsed(overrides)
-    return check(_changed(values, said), path, text, said)
+        raise RecipeError(f"{path}: not valid TOML: {error}") from None
+    changes, renamed_overrides = upgrade_overrides(_parse_overrides(overrides))
+    values, renamed = upgrade(values)
+    for origin, names in ((path, renamed), ("command line", renamed_overrides)):
+        if names:
+            sys.stderr.write(f"{origin}: renamed: {describe_renamed(names)}\n")
+    return parse_recipe(_apply_overrides(values, changes), path, text, changes, renamed)
 
 
-def check(values: Mapping[str, Any], path: Path, text: str = "", overridden: Collection[str] = ()) -> Recipe:
-    """A recipe from what a file holds; its files become absolute, seen from where the recipe lies."""
+def parse_recipe(
+    values: Mapping[str, Any],
+    path: Path,
+    text: str = "",
+    overrides: Collection[str] = (),
+    renamed: Mapping[str, str] = MappingProxyType({}),
+) -> Recipe:
+    """Validate the values of a recipe file, and resolve its paths relative to the directory of the file.
+
+    `overrides` are the keys that were set on the command line, and `renamed` what `legacy_keys.upgrade` renamed: error
+    messages need both to point to the right line.
+    """
     try:
         recipe = Recipe.model_validate(dict(values))
     except ValidationError as error:
-        raise RecipeError(explain(error, Recipe, Found(values, path, text, overridden))) from None
-    return _located(recipe, path.parent.resolve())
+        source = RecipeSource(values, path, text, overrides, renamed)
+        raise RecipeError(format_errors(error, Recipe, source)) from None
+    return _resolve_paths(recipe, path.parent.resolve())
 
 
-def written(recipe: Recipe) -> str:
-    """The recipe as TOML, with everything that was left out filled in."""
-    return toml.write(recipe.model_dump(exclude_none=True))
+def recipe_to_toml(recipe: Recipe) -> str:
+    """Write the recipe as TOML, with all defaults filled in."""
+    return toml.dumps(recipe.model_dump(exclude_none=True))
 
 
-def _parsed(overrides: Mapping[str, Any] | Sequence[str]) -> dict[str, Any]:
+def _parse_overrides(overrides: Mapping[str, Any] | Sequence[str]) -> dict[str, Any]:
     if isinstance(overrides, Mapping):
         return dict(overrides)
-    found = {}
-    for word in overrides:
-        key, equals, value = word.partition("=")
+    result = {}
+    for override in overrides:
+        key, equals, value = override.partition("=")
         if not equals or not key:
-            raise RecipeError(f"{word!r}: expected key=value, as in training.steps=2000")
+            raise RecipeError(f"{override!r}: expected key=value, as in training.steps=2000")
         try:
-            found[key.strip()] = tomllib.loads(f"value = {value}")["value"]
+            result[key.strip()] = tomllib.loads(f"value = {value}")["value"]
         except tomllib.TOMLDecodeError:
-            found[key.strip()] = value.strip()  # a word without quotation marks
-    return found
+            result[key.strip()] = value.strip()  # a string without quotation marks
+    return result
 
 
-def _changed(values: Mapping[str, Any], overrides: Mapping[str, Any]) -> dict[str, Any]:
-    """The values with some of them replaced; those given are not touched."""
+def _apply_overrides(values: Mapping[str, Any], overrides: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a copy of the values with the overrides applied."""
     result = {key: dict(value) if isinstance(value, dict) else value for key, value in values.items()}
     for dotted, value in overrides.items():
         *path, last = dotted.split(".")
@@ -239,32 +262,32 @@ def _changed(values: Mapping[str, Any], overrides: Mapping[str, Any]) -> dict[st
         for name in path:
             inner = table.get(name, {})
             if not isinstance(inner, dict):
-                raise RecipeError(f"{dotted}: {name} is {inner!r} and has no keys of its own")
+                raise RecipeError(f"{dotted}: {name} is {inner!r}, not a table")
             table[name] = dict(inner)
             table = table[name]
         table[last] = value
     return result
 
 
-def _located(recipe: Recipe, beside: Path) -> Recipe:
-    """The same recipe with absolute paths: it means the same wherever it is copied to."""
+def _resolve_paths(recipe: Recipe, base_dir: Path) -> Recipe:
+    """Make all paths absolute, so that a copy of the recipe in another directory describes the same run."""
 
-    def at(name: str) -> str:
-        return str(beside / Path(name).expanduser())
+    def resolve(path: str) -> str:
+        return str(base_dir / Path(path).expanduser())
 
-    def all_at(names: tuple[str, ...]) -> tuple[str, ...]:
-        return tuple(map(at, names))
+    def resolve_all(paths: tuple[str, ...]) -> tuple[str, ...]:
+        return tuple(map(resolve, paths))
 
     data = recipe.data
-    files = {"train": all_at(data.train), "valid": all_at(data.valid), "test": all_at(data.test)}
-    change: dict[str, Any] = {"data": data.model_copy(update=files)}
+    files = {"train": resolve_all(data.train), "valid": resolve_all(data.valid), "test": resolve_all(data.test)}
+    update: dict[str, Any] = {"data": data.model_copy(update=files)}
     for name in ("tokenizer", "network"):
-        part = getattr(recipe, name)
-        if isinstance(part, OldTokenizer | Load):
-            change[name] = part.model_copy(update={"load": at(part.load)})
-    objective: AnyOptions = recipe.objective
-    teacher = getattr(objective, "teacher", None)
-    if teacher is not None:
-        there = teacher.model_copy(update={"load": at(teacher.load)})
-        change["objective"] = objective.model_copy(update={"teacher": there})
-    return recipe.model_copy(update=change)
+        section = getattr(recipe, name)
+        if isinstance(section, PretrainedTokenizerSection | PretrainedNetworkSection):
+            update[name] = section.model_copy(update={"load": resolve(section.load)})
+    objective: AnyObjectiveConfig = recipe.objective
+    distillation = getattr(objective, "distillation", None)
+    if distillation is not None:
+        resolved = distillation.model_copy(update={"teacher": resolve(distillation.teacher)})
+        update["objective"] = objective.model_copy(update={"distillation": resolved})
+    return recipe.model_copy(update=update)

@@ -1,4 +1,4 @@
-"""The `[training]` part of a recipe: how long, how fast, and what is kept."""
+"""The `[training]` section of a recipe: duration, optimizer, schedule, evaluation and checkpoints."""
 
 from __future__ import annotations
 
@@ -7,111 +7,110 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from regard.training.optim.optimizer import AdamW, Optimizer
-from regard.training.optim.schedule import InverseRoot, Schedule
-from regard.training.recipe.base import ByKind, Count, Flag, Part
+from regard.training.optim.optimizer import AdamWConfig, OptimizerConfig
+from regard.training.optim.schedule import InverseSqrtSchedule, ScheduleConfig
+from regard.training.recipe.base import KindShorthand, PositiveInt, Section, StrictBool
 
-FOREVER = 10**9
-"""Updates that no run reaches: what is expected while nothing is known."""
+UNLIMITED_STEPS = 10**9
+"""More steps than any run reaches: the expected number while the speed is unknown."""
 LOWER_IS_BETTER = ("loss", "perplexity", "word_perplexity")
-"""Of all other measures, more is better."""
+"""Of all other metrics, higher is better."""
 
 
-class Last(Part):
-    """The mean of the last few states."""
+class LastCheckpoints(Section):
+    """Average the last checkpoints."""
 
     kind: Literal["last"] = "last"
-    count: Count = 5
+    count: PositiveInt = 5
 
 
-class Best(Part):
-    """The mean of the few states that did best on the validation data."""
+class BestCheckpoints(Section):
+    """Average the checkpoints with the best validation metric."""
 
     kind: Literal["best"] = "best"
-    count: Count = 5
+    count: PositiveInt = 5
 
 
-Average = Annotated[Last | Best, Field(discriminator="kind"), ByKind]
+CheckpointAveraging = Annotated[LastCheckpoints | BestCheckpoints, Field(discriminator="kind"), KindShorthand]
 
 
-class Training(Part):
-    """How a network is trained."""
+class TrainingSection(Section):
+    """How to train the network."""
 
-    steps: Count | None = None
-    """Updates of the parameters. Left out: as many as `minutes` allow."""
+    steps: PositiveInt | None = None
+    """Number of optimizer steps. Default: as many as `minutes` allows."""
     minutes: Annotated[float, Field(gt=0)] | None = None
-    """End after so much time in the loop, whatever step it is; the schedule ends there too. Two such runs differ."""
-    tokens: Count = 4096
-    """The most tokens of a batch, on each side."""
-    accumulate: Count = 1
-    """Batches that make one update: their gradients are added up, and divided by all their tokens."""
-    optimizer: Optimizer = AdamW()
-    """What turns gradients into changes: adamw, adafactor or muon, each with its rate."""
-    schedule: Schedule = InverseRoot(warmup=400)
-    """How the rate changes: constant, linear, cosine, inverse_root or noam, each with its warm-up."""
-    clip: Annotated[float, Field(ge=0)] = 1.0
-    """The longest gradient, as a vector of all parameters; a longer one is shortened. 0: never."""
-    ema: Annotated[float, Field(ge=0, lt=1)] = 0.0
-    """Keep a moving average of the parameters that keeps this share of itself at each step, and use it. 0: none."""
-    average: Average | None = None
-    """At the end, try the mean of several states: `{ kind = "best", count = 5 }`, or "last"."""
-    report_every: Count = 50
-    """Updates between two lines of metrics.jsonl."""
-    evaluate_every: Count = 500
-    """Updates between two evaluations on the validation data."""
-    save_every: Count = 500
-    """Updates between two states that a stopped run can go on from."""
-    keep: Count = 2
-    """How many states are kept, besides those that `average` needs, and the last from before the loss began to rise."""
-    best: str = "loss"
-    """The measure on the validation data by which the best network is known."""
-    patience: Count | None = None
-    """Stop after so many evaluations without a new best one. Left out: never."""
+    """Stop after this wall-clock time in the loop; the schedule ends there too. Such runs are not reproducible."""
+    batch_tokens: PositiveInt = 4096
+    """Maximum number of tokens in a batch, for source and target each."""
+    gradient_accumulation_steps: PositiveInt = 1
+    """Batches per optimizer step. Their gradients are summed and divided by the number of all their tokens."""
+    optimizer: OptimizerConfig = AdamWConfig()
+    """adamw, adafactor or muon, each with its learning rate."""
+    schedule: ScheduleConfig = InverseSqrtSchedule(warmup_steps=400)
+    """Learning-rate schedule: constant, linear, cosine, inverse_sqrt or noam, each with its warm-up."""
+    max_grad_norm: Annotated[float, Field(ge=0)] = 1.0
+    """Clip the global norm of the gradient to this value; 0 disables clipping."""
+    ema_decay: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    """Decay of an exponential moving average of the parameters, which is evaluated and saved; 0 disables it."""
+    average_checkpoints: CheckpointAveraging | None = None
+    """At the end, evaluate the average of several checkpoints: `{ kind = "best", count = 5 }`, or "last"."""
+    log_every: PositiveInt = 50
+    """Optimizer steps between two lines of metrics.jsonl."""
+    evaluate_every: PositiveInt = 500
+    """Optimizer steps between two evaluations on the validation data."""
+    save_every: PositiveInt = 500
+    """Optimizer steps between two checkpoints."""
+    keep_checkpoints: PositiveInt = 2
+    """Checkpoints to keep, besides those needed for averaging and the last one before the loss rose."""
+    best_metric: str = "loss"
+    """Validation metric that selects the best model."""
+    patience: PositiveInt | None = None
+    """Stop after this many evaluations without improvement. Default: never."""
     freeze: tuple[str, ...] = ()
-    """Parts that are not trained, by address: `["source", "encoder.blocks.0"]`."""
+    """Modules whose parameters are not trained, by address: `["source", "encoder.blocks.0"]`."""
     layer_decay: Annotated[float, Field(gt=0, le=1)] = 1.0
-    """Each layer learns so much slower than the one above it."""
-    recompute: Flag = False
-    """Gradient checkpointing: less memory, about a third more time."""
+    """Layer-wise learning-rate decay: the learning rate of a layer is this factor times that of the layer above."""
+    gradient_checkpointing: StrictBool = False
+    """Recompute activations in the backward pass: less memory, about a third more time."""
     precision: Literal["float32", "bfloat16"] = "float32"
-    """The type of the numbers in matrix products; the parameters stay float32."""
+    """Data type of matrix products; parameters stay float32."""
     device: str = "cpu"
-    """Where to compute: cpu, cuda, cuda:1, mps."""
-    threads: Count | None = None
-    """How many threads torch uses. Left out: as many as it chooses. Another number gives other last digits."""
-
-    tensorboard: Flag = False
-    """Write the metrics for TensorBoard too, to the folder `tensorboard` of the run. Needs `regard[tensorboard]`."""
+    """cpu, cuda, cuda:1, mps."""
+    threads: PositiveInt | None = None
+    """CPU threads of torch. Default: torch's choice. Results differ in the last digits with another number."""
+    tensorboard: StrictBool = False
+    """Also write the metrics for TensorBoard, to `tensorboard/` in the run directory. Needs `regard[tensorboard]`."""
 
     @model_validator(mode="after")
-    def _ending(self) -> Training:
+    def _check_limits(self) -> TrainingSection:
         if self.steps is None and self.minutes is None:
-            raise ValueError("nothing says when to end: give steps = 8000 (updates of the parameters), or minutes = 60")
+            raise ValueError("no limit: set steps = 8000 (optimizer steps) or minutes = 60")
         return self
 
     @model_validator(mode="after")
-    def _averaging(self) -> Training:
-        if isinstance(self.average, Best) and self.evaluate_every % self.save_every:
+    def _check_averaging(self) -> TrainingSection:
+        if isinstance(self.average_checkpoints, BestCheckpoints) and self.evaluate_every % self.save_every:
             raise ValueError(
-                "the mean of the best states needs a state at every evaluation: evaluate_every = "
-                f"{self.evaluate_every} is no multiple of save_every = {self.save_every}"
+                "average_checkpoints = 'best' needs a checkpoint at every evaluation: evaluate_every = "
+                f"{self.evaluate_every} is not a multiple of save_every = {self.save_every}"
             )
         return self
 
-    def ended(self, step: int, seconds: float) -> bool:
-        """Whether a run is at its end after so many updates, and so much time."""
+    def is_finished(self, step: int, seconds: float) -> bool:
+        """Whether a run ends after this many optimizer steps and seconds."""
         out_of_time = self.minutes is not None and seconds >= 60 * self.minutes
         return out_of_time or (self.steps is not None and step >= self.steps)
 
-    def expected(self, step: int, seconds: float) -> int:
-        """How many updates there will be in all: as many as are said, or as time allows at the speed so far."""
-        said = FOREVER if self.steps is None else self.steps
+    def expected_steps(self, step: int, seconds: float) -> int:
+        """Total number of optimizer steps: `steps`, or fewer if the time limit comes first at the speed so far."""
+        limit = UNLIMITED_STEPS if self.steps is None else self.steps
         if self.minutes is None or not step or not seconds:
-            return said
-        return min(said, max(step + 1, math.ceil(step * 60 * self.minutes / seconds)))
+            return limit
+        return min(limit, max(step + 1, math.ceil(step * 60 * self.minutes / seconds)))
 
-    def better(self, new: float, old: float | None) -> bool:
-        """Whether a value of the measure `best` beats another."""
+    def is_better(self, new: float, old: float | None) -> bool:
+        """Whether one value of `best_metric` is better than another. NaN never is."""
         if math.isnan(new):
             return False
-        return old is None or (new < old if self.best in LOWER_IS_BETTER else new > old)
+        return old is None or (new < old if self.best_metric in LOWER_IS_BETTER else new > old)

@@ -1,1 +1,1 @@
-"""A training run: its loop, its exact state, its directory."""
+"""A training run: loop, checkpoints, run directory, metrics."""

@@ -1,4 +1,4 @@
-"""What the loop needs to know of batches."""
+"""The protocol of batches in the training loop."""
 
 from __future__ import annotations
 
@@ -8,24 +8,26 @@ from typing import Protocol, runtime_checkable
 
 import torch
 
-from regard.data.batches import Batch, Ids
-from regard.transformer.batch_layout import Rows
+from regard.data.batches import Batch, PackedColumn
+from regard.transformer.batch_layout import BatchLayout
 
 
 @runtime_checkable
-class Batches(Protocol):
-    """Batches without end, from any place on: `regard.data.batches.Batches`, or anything like it."""
+class BatchStream(Protocol):
+    """An endless stream of batches that can start anywhere, such as `regard.data.batches.Batches`."""
 
-    def at(self, epoch: int, step: int) -> Iterator[Batch]:
-        """The batches from a step of an epoch on, epoch after epoch. Each knows its epoch and its step."""
+    def iter_from(self, epoch: int, step: int) -> Iterator[Batch]:
+        """Yield batches from a step of an epoch on, epoch after epoch. Each has its epoch and step."""
 
 
-def moved(batch: Batch, device: torch.device) -> Batch:
-    """A batch on a device."""
+def to_device(batch: Batch, device: torch.device) -> Batch:
+    """Move a batch to a device."""
     if device.type == "cpu":
         return batch
     columns = {
-        name: Ids(ids.tokens.to(device), Rows.of(ids.rows.lengths, device, ids.rows.starts))
-        for name, ids in batch.columns.items()
+        name: PackedColumn(
+            column.values.to(device), BatchLayout.of(column.layout.lengths, device, column.layout.start_positions)
+        )
+        for name, column in batch.columns.items()
     }
     return replace(batch, columns=columns)

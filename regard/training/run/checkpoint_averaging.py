@@ -1,4 +1,4 @@
-"""The mean of several states' parameters (Vaswani et al. 2017 averaged the last 5 or 20)."""
+"""Checkpoint averaging: the mean of the parameters (Vaswani et al. 2017 averaged the last 5 or 20)."""
 
 from __future__ import annotations
 
@@ -9,25 +9,25 @@ import torch
 from safetensors import safe_open
 from torch import Tensor
 
-from regard.training.run.state import TENSORS
+from regard.training.run.state import TENSORS_FILE
 
-PARAMETER, AVERAGE = "parameter/", "ema/"
+PARAMETER_PREFIX, EMA_PREFIX = "parameter/", "ema/"
 
 
-def mean(places: Sequence[Path]) -> dict[str, Tensor]:
-    """The mean of the parameters of these states, by name. Added up in float64, one state at a time.
+def average_checkpoints(paths: Sequence[Path]) -> dict[str, Tensor]:
+    """Return the mean of the parameters of these checkpoints by name, summed in float64, one checkpoint at a time.
 
-    Where a state has moving averages of parameters, these are meant: the network was measured, and is used, with them.
+    If a checkpoint has an EMA of the parameters, the EMA is averaged: the network was evaluated with it.
     """
-    if not places:
-        raise ValueError("there is no state to make a mean of")
+    if not paths:
+        raise ValueError("no checkpoints to average")
     total: dict[str, Tensor] = {}
-    types: dict[str, torch.dtype] = {}
-    for place in places:
-        with safe_open(place / TENSORS, framework="pt") as file:
+    dtypes: dict[str, torch.dtype] = {}
+    for path in paths:
+        with safe_open(path / TENSORS_FILE, framework="pt") as file:
             keys = sorted(file.keys())
-            for name in [key.removeprefix(PARAMETER) for key in keys if key.startswith(PARAMETER)]:
-                value = file.get_tensor(AVERAGE + name if AVERAGE + name in keys else PARAMETER + name)
-                types[name] = value.dtype
+            for name in [key.removeprefix(PARAMETER_PREFIX) for key in keys if key.startswith(PARAMETER_PREFIX)]:
+                value = file.get_tensor(EMA_PREFIX + name if EMA_PREFIX + name in keys else PARAMETER_PREFIX + name)
+                dtypes[name] = value.dtype
                 total[name] = value.double() if name not in total else total[name].add_(value)
-    return {name: (value / len(places)).to(types[name]) for name, value in total.items()}
+    return {name: (value / len(paths)).to(dtypes[name]) for name, value in total.items()}

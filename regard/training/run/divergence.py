@@ -1,4 +1,4 @@
-"""When numbers go wrong: at which step, and in which part of the network it began."""
+"""Detect divergence, and find the module where the first NaN or infinity appears."""
 
 from __future__ import annotations
 
@@ -10,94 +10,104 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from regard.training.run.state import Progress
+from regard.training.run.state import TrainingProgress
 
-MEMORY = 0.95
-"""How much of the smoothed loss is kept at each step."""
-PATIENCE = 100
-"""Steps before anything is called divergence."""
+LOSS_SMOOTHING = 0.95
+"""Weight of the previous value in the smoothed loss."""
+MIN_STEPS = 100
+"""Steps before a rising loss counts as divergence."""
+NOT_REPRODUCED = "computing the same batches alone gives finite values"
 
 
 class DivergenceError(ValueError):
-    """A run whose loss is no number any more, or has left all bounds."""
+    """The loss is NaN or infinite, or has risen far above its minimum."""
 
 
-def observe(progress: Progress, loss: float) -> bool:
-    """Follow the loss. False where it has left all bounds: half as much again as the lowest it was, and 1 more."""
-    old = loss if progress.smooth is None else progress.smooth
-    progress.smooth = MEMORY * old + (1 - MEMORY) * loss
-    if progress.step < PATIENCE:
+def track_loss(progress: TrainingProgress, loss: float) -> bool:
+    """Update the smoothed loss. Returns False if it exceeds 1.5 times its minimum plus 1."""
+    previous = loss if progress.smoothed_loss is None else progress.smoothed_loss
+    progress.smoothed_loss = LOSS_SMOOTHING * previous + (1 - LOSS_SMOOTHING) * loss
+    if progress.step < MIN_STEPS:
         return True
-    if progress.lowest is None or progress.smooth < progress.lowest:
-        progress.lowest, progress.lowest_step = progress.smooth, progress.step
-    return progress.smooth <= 1.5 * progress.lowest + 1
+    if progress.lowest_loss is None or progress.smoothed_loss < progress.lowest_loss:
+        progress.lowest_loss, progress.lowest_loss_step = progress.smoothed_loss, progress.step
+    return progress.smoothed_loss <= 1.5 * progress.lowest_loss + 1
 
 
-def where(network: nn.Module, compute: Callable[[], Tensor]) -> str:
-    """Compute a loss again, part by part, and say where the numbers go wrong first."""
+def locate_nonfinite(network: nn.Module, compute_loss: Callable[[], Tensor]) -> str | None:
+    """Compute a loss again with a hook on every module, and describe where the first non-finite value appears.
+
+    Returns None if all outputs and gradients are finite.
+    """
     for name, value in network.named_parameters():
         if not value.isfinite().all():
             return f"the parameters of {name.rpartition('.')[0]} are not finite ({name})"
-    found: list[str] = []
-    handles = [module.register_forward_hook(_listener(name, found)) for name, module in network.named_modules() if name]
+    nonfinite: list[str] = []
+    handles = [
+        module.register_forward_hook(_output_check_hook(name, nonfinite))
+        for name, module in network.named_modules()
+        if name
+    ]
     try:
-        loss = compute()
+        loss = compute_loss()
     finally:
         for handle in handles:
             handle.remove()
-    if found:
-        return f"it began in {found[0]}, whose output is not finite though its input and parameters are"
+    if nonfinite:
+        return f"first non-finite output in {nonfinite[0]} (its input and parameters are finite)"
     if not loss.isfinite():
-        return "every part of the network gives finite numbers: the loss itself does not"
-    return _backward(network, loss)
+        return "all module outputs are finite, but the loss is not"
+    return _locate_nonfinite_gradient(network, loss)
 
 
-def largest(network: nn.Module) -> str:
-    """The part with the largest gradient, by its address."""
+def largest_gradient(network: nn.Module) -> str:
+    """Return the address of the module with the largest gradient norm."""
     norms = {name: float(value.grad.norm()) for name, value in network.named_parameters() if value.grad is not None}
-    name = max(norms, key=lambda one: norms[one] if math.isfinite(norms[one]) else math.inf)
-    return name.rpartition(".")[0]
+    largest = max(norms, key=lambda name: norms[name] if math.isfinite(norms[name]) else math.inf)
+    return largest.rpartition(".")[0]
 
 
-def _backward(network: nn.Module, loss: Tensor) -> str:
-    """Gradients flow from the head to the embeddings: the last parameter that has a wrong one is where it began."""
+def _locate_nonfinite_gradient(network: nn.Module, loss: Tensor) -> str | None:
+    """Find the first non-finite gradient: that of the last parameter, since backward runs from head to embeddings."""
     for value in network.parameters():
         value.grad = None
     torch.autograd.backward(loss)
-    wrong = [name for name, value in network.named_parameters() if _is_wrong(value.grad)]
-    if wrong:
-        return (
-            f"it began on the way back, in {wrong[-1].rpartition('.')[0]}, whose gradient is not finite ({wrong[-1]})"
-        )
-    return "it does not happen again when the same batch is computed alone"
+    names = [name for name, value in network.named_parameters() if _has_nonfinite(value.grad)]
+    return f"first non-finite gradient in {names[-1].rpartition('.')[0]} ({names[-1]})" if names else None
 
 
-def _is_wrong(gradient: Tensor | None) -> bool:
+def _has_nonfinite(gradient: Tensor | None) -> bool:
     return gradient is not None and not bool(gradient.isfinite().all())
 
 
-def _listener(name: str, found: list[str]) -> Callable[[nn.Module, Any, Any], None]:
-    def listen(module: nn.Module, given: Any, output: Any) -> None:
+def _output_check_hook(name: str, nonfinite: list[str]) -> Callable[[nn.Module, Any, Any], None]:
+    """Return a forward hook that adds `name` if it is the first module with finite inputs and a non-finite output."""
+
+    def hook(module: nn.Module, inputs: Any, output: Any) -> None:
         del module
-        if not found and not all(map(_healthy, _tensors(output))) and all(map(_healthy, _tensors(given))):
-            found.append(name)
+        if (
+            not nonfinite
+            and not all(map(_is_finite_or_masked, _tensors(output)))
+            and all(map(_is_finite_or_masked, _tensors(inputs)))
+        ):
+            nonfinite.append(name)
 
-    return listen
+    return hook
 
 
-def _healthy(x: Tensor) -> bool:
-    """No NaN, and nothing without end; minus infinity is how masks are written."""
+def _is_finite_or_masked(x: Tensor) -> bool:
+    """Whether a tensor has neither NaN nor +inf. Masks contain -inf."""
     return not x.is_floating_point() or bool((x < torch.inf).all())
 
 
 def _tensors(value: Any) -> Iterator[Tensor]:
-    """All tensors in what a module takes or gives."""
+    """Yield all tensors in the inputs or outputs of a module."""
     if isinstance(value, Tensor):
         yield value
     elif isinstance(value, tuple | list):
-        for one in value:
-            yield from _tensors(one)
+        for item in value:
+            yield from _tensors(item)
     elif isinstance(value, Mapping):
         yield from _tensors(list(value.values()))
     elif dataclasses.is_dataclass(value) and not isinstance(value, type):
-        yield from _tensors([getattr(value, one.name) for one in dataclasses.fields(value)])
+        yield from _tensors([getattr(value, field.name) for field in dataclasses.fields(value)])

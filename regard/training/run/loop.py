@@ -1,10 +1,10 @@
-"""The loop: batches in, a trained network out. Everything it works with is handed to it.
+"""The training loop. It receives everything it works with.
 
-One update:
+One optimizer step:
 
-    for each of its batches:    loss, count = objective(network, batch);  add up gradients, losses, counts
-    gradients / count           the loss is per token over the whole update, however it was cut into batches
-    clip, step, average         and now and then: report, evaluate, save
+    for each batch of the accumulation:  loss, count = objective(network, batch);  sum gradients, losses and counts
+    gradients / count                    the loss is per token over the whole step, however it is split into batches
+    clip, optimizer step, EMA            and at intervals: log, evaluate, save
 """
 
 from __future__ import annotations
@@ -22,289 +22,309 @@ from torch import Tensor, nn
 
 from regard.checkpoint.files import CheckpointError
 from regard.data.batches import Batch
-from regard.native.bf16 import half
-from regard.training.modules.fused_modules import quicken
+from regard.native.bf16 import bf16_available
+from regard.training.modules.fused_modules import fuse_modules
 from regard.training.objectives.objective import Objective
 from regard.training.optim.optimizer import Optimizers, freeze
-from regard.training.optim.schedule import factor
-from regard.training.recipe.training_section import Training
+from regard.training.optim.schedule import lr_factor
+from regard.training.recipe.training_section import TrainingSection
 from regard.training.run import divergence, retention, state
-from regard.training.run.batch_stream import Batches, moved
+from regard.training.run.batch_stream import BatchStream, to_device
 from regard.training.run.progress import Reporter
-from regard.training.run.run_dir import Folder
-from regard.training.run.signals import asked_to_stop
-from regard.training.run.state import Progress, State
+from regard.training.run.run_dir import RunDir
+from regard.training.run.signals import catch_stop_signals
+from regard.training.run.state import Checkpoint, TrainingProgress
 
-REMEDY = "A smaller rate, a longer warm-up or a smaller `clip` may help; without a change it would happen again"
+REMEDY = "Try a smaller lr, more warmup_steps or a smaller max_grad_norm; unchanged, the run would diverge again"
 Evaluate = Callable[[], Mapping[str, float]]
-"""Measures the network on the validation data; it must hold `loss`, or whatever `training.best` names."""
+"""Computes metrics on the validation data. They must contain the metric that `training.best_metric` names."""
 
 
 @dataclass(kw_only=True)
-class Loop:
-    """A run of training, from wherever its progress stands to its end."""
+class TrainingLoop:
+    """Trains a network from its current progress to the end of the run."""
 
     network: Any
     objective: Objective
-    batches: Batches
-    plan: Training
-    folder: Folder
+    batches: BatchStream
+    settings: TrainingSection
+    run_dir: RunDir
     seed: int
     model_dim: int
-    write: Callable[[Any], None]
-    """Writes the network as a model folder."""
+    save_model: Callable[[Any], None]
+    """Writes the network to a model folder."""
     evaluate: Evaluate | None
     reporter: Reporter
-    belongs: Mapping[str, str] = field(default_factory=dict)
-    """Names for exactly these batches (`data`), this `objective`, this `tokenizer`, and what the best network is known
-    by (`best`). Another name says that a run that goes on has another than it had."""
-    progress: Progress = field(default_factory=Progress)
+    fingerprints: Mapping[str, str] = field(default_factory=dict)
+    """Identify the batches (`data`), the `objective`, the `tokenizer`, and the metric and data that select the best
+    model (`best`). A checkpoint stores them; a resumed run compares them to detect what changed."""
+    progress: TrainingProgress = field(default_factory=TrainingProgress)
 
     def __post_init__(self) -> None:
-        freeze(self.network, self.plan.freeze)
-        self.device = torch.device(self.plan.device)
-        self.in_half = self.plan.precision == "bfloat16" and self.device.type == "cpu" and half()
-        quicken(self.network, self.in_half)
+        freeze(self.network, self.settings.freeze)
+        self.device = torch.device(self.settings.device)
+        self.native_bf16 = self.settings.precision == "bfloat16" and self.device.type == "cpu" and bf16_available()
+        fuse_modules(self.network, self.native_bf16)
         self.network.train()
-        self.network.recompute(self.plan.recompute)
-        products = torch.float32 if self.plan.precision == "float32" else torch.bfloat16
-        self.optimizers = Optimizers(self.network, self.plan.optimizer, self.plan.layer_decay, products)
+        self.network.set_gradient_checkpointing(self.settings.gradient_checkpointing)
+        matmul_dtype = torch.float32 if self.settings.precision == "float32" else torch.bfloat16
+        self.optimizers = Optimizers(self.network, self.settings.optimizer, self.settings.layer_decay, matmul_dtype)
         trained = self.optimizers.parameters
-        self.ema = {name: value.detach().clone() for name, value in trained.items()} if self.plan.ema else {}
-        self.saved_at = -1
-        self.began = time.monotonic()
-        self.height = 0.0
+        self.ema = {name: value.detach().clone() for name, value in trained.items()} if self.settings.ema_decay else {}
+        self.last_saved_step = -1
+        self.start_time = time.monotonic()
+        self.lr_factor = 0.0
 
-    # -- the way through
+    # -- steps
 
-    def run(self) -> Progress:
-        """Train to the last step, or until patience ends. What the disk refuses is said, with the last good state.
+    def run(self) -> TrainingProgress:
+        """Train to the last step, or until `patience` ends the run. Disk errors name the last good checkpoint.
 
-        Asked to stop (Ctrl-C), it finishes its update, writes its state, and raises KeyboardInterrupt.
+        On SIGINT or SIGTERM the loop finishes its optimizer step, saves a checkpoint and raises KeyboardInterrupt.
         """
-        stream = self.batches.at(self.progress.epoch, self.progress.batch)
-        self.reporter.begin(self.progress.step, self.plan.steps)
-        self.began = time.monotonic() - self.progress.seconds
+        stream = self.batches.iter_from(self.progress.epoch, self.progress.batch)
+        self.reporter.begin(self.progress.step, self.settings.steps)
+        self.start_time = time.monotonic() - self.progress.seconds
         try:
-            with asked_to_stop() as asked:
+            with catch_stop_signals() as stop_requested:
                 while not self.progress.finished:
-                    self.advance(stream)
-                    if asked() and not self.progress.finished:
-                        self._stop()
+                    self.run_step(stream)
+                    if stop_requested() and not self.progress.finished:
+                        self._save_and_interrupt()
         except OSError as error:
-            raise OSError(f"step {self.progress.step}: {error}. {self._last_good()}") from error
+            raise OSError(f"step {self.progress.step}: {error}. {self._describe_last_checkpoint()}") from error
         finally:
             self.reporter.end()
         return self.progress
 
-    def _stop(self) -> None:
-        if self.saved_at != self.progress.step:
-            self.save()
-        self.reporter.say(f"stopped after step {self.progress.step}: --resume goes on from there")
+    def _save_and_interrupt(self) -> None:
+        if self.last_saved_step != self.progress.step:
+            self.save_checkpoint()
+        self.reporter.log(f"stopped after step {self.progress.step}; continue with --resume")
         raise KeyboardInterrupt
 
-    def advance(self, stream: Iterator[Batch]) -> None:
-        """One update, and whatever is due after it."""
-        now, plan = self.progress, self.plan
-        loss, count, norm = self.update(stream)
-        self._look_at_the_clock()
-        last = plan.ended(now.step, now.seconds)
-        if now.step % plan.report_every == 0 or last:
-            self._report(norm)
-        self.reporter.update(now.step, plan.expected(now.step, now.seconds), loss, count)
-        if now.step % plan.evaluate_every == 0 or last:
-            self.judge()
-        now.finished = self._ended()
-        # With a new best network comes its state, so that `best` is never of a way that the run did not go.
-        if now.step % plan.save_every == 0 or now.finished or now.best_step == now.step:
-            self.save()
+    def run_step(self, stream: Iterator[Batch]) -> None:
+        """Run one optimizer step, and log, evaluate and save if they are due after it."""
+        progress, settings = self.progress, self.settings
+        loss, count, grad_norm = self.update(stream)
+        self._update_elapsed_time()
+        is_last = settings.is_finished(progress.step, progress.seconds)
+        if progress.step % settings.log_every == 0 or is_last:
+            self._log_metrics(grad_norm)
+        expected_steps = settings.expected_steps(progress.step, progress.seconds)
+        self.reporter.update(progress.step, expected_steps, loss, count)
+        if progress.step % settings.evaluate_every == 0 or is_last:
+            self.evaluate_and_keep_best()
+        progress.finished = self._is_finished()
+        # Every new best model has its checkpoint, so that a run that is killed and resumed cannot keep a best model
+        # of steps that it then computes differently.
+        if progress.step % settings.save_every == 0 or progress.finished or progress.best_step == progress.step:
+            self.save_checkpoint()
 
-    def _ended(self) -> bool:
-        """Whether all is done, by the plan as it is now: a run that goes on may have been given more steps."""
-        now, plan = self.progress, self.plan
-        return plan.ended(now.step, now.seconds) or (plan.patience is not None and now.waited >= plan.patience)
+    def _is_finished(self) -> bool:
+        """Whether the run is complete by its current settings: a resumed run may have been given more steps."""
+        progress, settings = self.progress, self.settings
+        return settings.is_finished(progress.step, progress.seconds) or (
+            settings.patience is not None and progress.evaluations_since_best >= settings.patience
+        )
 
     def update(self, stream: Iterator[Batch]) -> tuple[float, int, float]:
-        """Change the parameters once. Returns the loss of each token, their count, and the length of the gradient."""
-        now, used = self.progress, []
+        """Update the parameters once. Returns the loss per token, the number of tokens, and the gradient norm."""
+        progress, batches = self.progress, []
         total, count = 0.0, 0
-        self.optimizers.clear()
-        for _ in range(self.plan.accumulate):
-            used.append(next(stream))
-            loss = self._loss(used[-1])
+        self.optimizers.zero_grad()
+        for _ in range(self.settings.gradient_accumulation_steps):
+            batches.append(next(stream))
+            loss = self._loss(batches[-1])
             torch.autograd.backward(loss.sum)
             total, count = total + float(loss.sum.detach()), count + loss.count
         gradients = self.optimizers.gradients()
         torch._foreach_div_(gradients, float(max(1, count)))
         norm = torch.nn.utils.get_total_norm(gradients)
         if not math.isfinite(total) or not math.isfinite(float(norm)):
-            raise divergence.DivergenceError(self._diverged(used))
-        if self.plan.clip:
-            torch.nn.utils.clip_grads_with_norm_(self.optimizers.parameters.values(), self.plan.clip, norm)
-        steps = self.plan.expected(now.step, now.seconds)
-        now.step += 1
-        self.height = factor(self.plan.schedule, now.step, steps, self.model_dim)
-        self.optimizers.step(self.height)
-        self._follow()
-        now.epoch, now.batch = used[-1].epoch, used[-1].step + 1
-        now.loss, now.count = now.loss + total, now.count + count
-        if not divergence.observe(now, total / max(1, count)):
-            raise divergence.DivergenceError(self._risen())
+            raise divergence.DivergenceError(self._describe_nonfinite(batches))
+        if self.settings.max_grad_norm:
+            torch.nn.utils.clip_grads_with_norm_(self.optimizers.parameters.values(), self.settings.max_grad_norm, norm)
+        expected_steps = self.settings.expected_steps(progress.step, progress.seconds)
+        progress.step += 1
+        self.lr_factor = lr_factor(self.settings.schedule, progress.step, expected_steps, self.model_dim)
+        self.optimizers.step(self.lr_factor)
+        self._update_ema()
+        progress.epoch, progress.batch = batches[-1].epoch, batches[-1].step + 1
+        progress.loss, progress.count = progress.loss + total, progress.count + count
+        if not divergence.track_loss(progress, total / max(1, count)):
+            raise divergence.DivergenceError(self._describe_divergence())
         return total / max(1, count), count, float(norm)
 
-    def _look_at_the_clock(self) -> None:
-        if self.plan.minutes is not None:
-            self.progress.seconds = time.monotonic() - self.began
+    def _update_elapsed_time(self) -> None:
+        if self.settings.minutes is not None:
+            self.progress.seconds = time.monotonic() - self.start_time
 
     def _loss(self, batch: Batch) -> Any:
-        torch.manual_seed(state.seed_of(self.seed, batch.epoch, batch.step))
-        with self._precision():
-            return self.objective.loss(self.network, moved(batch, self.device))
+        torch.manual_seed(state.batch_seed(self.seed, batch.epoch, batch.step))
+        with self._autocast():
+            return self.objective.loss(self.network, to_device(batch, self.device))
 
-    def _sum(self, batch: Batch) -> Tensor:
+    def _loss_sum(self, batch: Batch) -> Tensor:
         return torch.as_tensor(self._loss(batch).sum)
 
-    def _precision(self) -> AbstractContextManager[Any]:
-        if self.plan.precision == "float32" or self.in_half:
+    def _autocast(self) -> AbstractContextManager[Any]:
+        if self.settings.precision == "float32" or self.native_bf16:
             return nullcontext()
         return torch.autocast(self.device.type, torch.bfloat16)
 
     @torch.no_grad()
-    def _follow(self) -> None:
-        """Move the average of the parameters towards the parameters."""
+    def _update_ema(self) -> None:
+        """Move the EMA of the parameters towards the parameters."""
         if self.ema:
-            fresh = [value.detach() for value in self.optimizers.parameters.values()]
-            torch._foreach_lerp_(list(self.ema.values()), fresh, 1 - self.plan.ema)
+            current = [value.detach() for value in self.optimizers.parameters.values()]
+            torch._foreach_lerp_(list(self.ema.values()), current, 1 - self.settings.ema_decay)
 
-    def _diverged(self, used: list[Batch]) -> str:
-        began = "it does not happen again when the same batches are computed alone"
-        for batch in used:
-            began = divergence.where(self.network, partial(self._sum, batch))
-            if not began.startswith("it does not"):
-                break
+    def _describe_nonfinite(self, batches: list[Batch]) -> str:
+        """Compute the batches again, and name the module where the first non-finite value appears."""
+        origins = (divergence.locate_nonfinite(self.network, partial(self._loss_sum, batch)) for batch in batches)
+        origin = next((origin for origin in origins if origin is not None), divergence.NOT_REPRODUCED)
         step = self.progress.step + 1
-        return f"step {step}: the loss or its gradient is not finite; {began}. {self._last_good()} {REMEDY}"
+        remedy = f"{self._describe_last_checkpoint()} {REMEDY}"
+        return f"step {step}: the loss or its gradient is not finite; {origin}. {remedy}"
 
-    def _risen(self) -> str:
-        """What to say of a loss that has left all bounds. States that were written on its way up are put aside."""
-        now, there = self.progress, state.saved(self.folder.states)
-        if retention.good(list(there), self.plan, now):
-            state.put_aside(there[step] for step in there if step > retention.good_until(now))
+    def _describe_divergence(self) -> str:
+        """Describe a loss that has diverged. Checkpoints that were saved while it rose are marked as damaged."""
+        progress, checkpoints = self.progress, state.list_checkpoints(self.run_dir.checkpoints)
+        if retention.last_good_checkpoint(list(checkpoints), self.settings, progress):
+            last_good = retention.last_good_step(progress)
+            state.mark_damaged(path for step, path in checkpoints.items() if step > last_good)
         return (
-            f"step {now.step}: the loss has risen to {now.smooth:.3f} from {now.lowest:.3f} at step {now.lowest_step}; "
-            f"the largest gradient is in {divergence.largest(self.network)}. {self._last_good()} {REMEDY}"
+            f"step {progress.step}: training diverged: the smoothed loss has risen to {progress.smoothed_loss:.3f} "
+            f"from {progress.lowest_loss:.3f} at step {progress.lowest_loss_step}; the largest gradient is in "
+            f"{divergence.largest_gradient(self.network)}. {self._describe_last_checkpoint()} {REMEDY}"
         )
 
-    # -- now and then
+    # -- metrics and evaluation
 
-    def _report(self, norm: float) -> None:
-        now = self.progress
-        rate = self.plan.optimizer.rate * self.height
-        mean = now.loss / max(1, now.count)
-        self.folder.add({"step": now.step, "epoch": now.epoch, "loss": mean, "rate": rate, "gradient": norm})
-        now.loss, now.count = 0.0, 0
+    def _log_metrics(self, grad_norm: float) -> None:
+        progress = self.progress
+        lr = self.settings.optimizer.lr * self.lr_factor
+        loss = progress.loss / max(1, progress.count)
+        self.run_dir.append_metrics(
+            {"step": progress.step, "epoch": progress.epoch, "loss": loss, "lr": lr, "grad_norm": grad_norm}
+        )
+        progress.loss, progress.count = 0.0, 0
 
-    def judge(self) -> None:
-        """Measure the network on the validation data, and keep it if it is the best so far."""
-        now = self.progress
-        with self.averaged():
-            value = self.measure({"step": now.step, "epoch": now.epoch}) if self.evaluate else None
+    def evaluate_and_keep_best(self) -> None:
+        """Evaluate the network on the validation data, and save it if it is the best so far."""
+        progress = self.progress
+        with self.ema_parameters():
+            value = self.run_evaluation({"step": progress.step, "epoch": progress.epoch}) if self.evaluate else None
             if value is not None:
-                now.scores[str(now.step)] = value
-                now.waited += 1
-            if value is None or self.plan.better(value, now.best):
-                now.best, now.best_step, now.waited = value, now.step, 0
-                self.folder.replace_best(self.write, {"step": now.step}, value)
+                progress.metric_by_step[str(progress.step)] = value
+                progress.evaluations_since_best += 1
+            if value is None or self.settings.is_better(value, progress.best_value):
+                progress.best_value, progress.best_step, progress.evaluations_since_best = value, progress.step, 0
+                self.run_dir.replace_best(self.save_model, {"step": progress.step}, value)
 
-    def measure(self, about: Mapping[str, Any]) -> float:
-        """Evaluate the network as it is, write down what was found, and return the measure that decides."""
+    def run_evaluation(self, info: Mapping[str, Any]) -> float:
+        """Evaluate the network with its current parameters, log the metrics, and return the value of `best_metric`."""
         assert self.evaluate is not None
         self.network.eval()
         with torch.no_grad():
-            found = self.evaluate()
+            metrics = self.evaluate()
         self.network.train()
-        if self.plan.best not in found:
-            raise ValueError(f"training.best is {self.plan.best!r}; the evaluation gives {', '.join(found)}")
-        self.folder.add({**about, **{f"valid_{name}": value for name, value in found.items()}})
-        self.reporter.evaluated(about, found)
-        return found[self.plan.best]
+        best_metric = self.settings.best_metric
+        if best_metric not in metrics:
+            raise ValueError(f"training.best_metric is {best_metric!r}; the evaluation gives {', '.join(metrics)}")
+        self.run_dir.append_metrics({**info, **{f"valid_{name}": value for name, value in metrics.items()}})
+        self.reporter.log_evaluation(info, metrics)
+        return metrics[best_metric]
 
     @contextmanager
-    def averaged(self) -> Iterator[None]:
-        """The network with the moving average of its parameters, where there is one."""
-        with exchanged(self.optimizers.parameters, self.ema):
+    def ema_parameters(self) -> Iterator[None]:
+        """Use the EMA of the parameters inside the block, if there is one."""
+        with swap_parameters(self.optimizers.parameters, self.ema):
             yield
 
-    # -- states
+    # -- checkpoints
 
-    def save(self) -> None:
-        """Write the state, and remove those that are needed no more."""
-        now = self.progress
-        now.metrics = self.folder.measured()
-        self._look_at_the_clock()
+    def save_checkpoint(self) -> None:
+        """Save a checkpoint, and remove those that are no longer needed."""
+        progress = self.progress
+        progress.metrics_bytes = self.run_dir.metrics_size()
+        self._update_elapsed_time()
         tensors = {f"parameter/{name}": value for name, value in self.network.named_parameters()}
-        tensors |= {f"optimizer/{name}": value for name, value in self.optimizers.state().items()}
+        tensors |= {f"optimizer/{name}": value for name, value in self.optimizers.state_dict().items()}
         tensors |= {f"ema/{name}": value for name, value in self.ema.items()}
-        state.save(self.folder.states, now, tensors, {**state.machine(self.plan.device), **self.belongs})
-        self.saved_at = now.step
-        state.prune(self.folder.states, retention.wanted(list(state.saved(self.folder.states)), self.plan, now))
+        folder = self.run_dir.checkpoints
+        environment = {**state.environment(self.settings.device), **self.fingerprints}
+        state.save_checkpoint(folder, progress, tensors, environment)
+        self.last_saved_step = progress.step
+        steps = list(state.list_checkpoints(folder))
+        state.prune_checkpoints(folder, retention.checkpoints_to_keep(steps, self.settings, progress))
 
     @torch.no_grad()
-    def restore(self, found: State) -> None:
-        """Go on from a state. What is not as it was begins anew: the way through the data, the search for the best."""
-        changed = {name for name, value in self.belongs.items() if found.machine.get(name, value) != value}
+    def restore(self, checkpoint: Checkpoint) -> None:
+        """Continue from a checkpoint. If the data changed, a new epoch starts; if the metric did, the best is reset."""
+        changed = {
+            name for name, value in self.fingerprints.items() if checkpoint.environment.get(name, value) != value
+        }
         if "tokenizer" in changed:
             raise CheckpointError(
-                f"the state of step {found.progress.step} is of a network that learnt with another tokenizer, whose "
-                f"numbers mean other words. {self.folder.best} may still have it: say tokenizer.load={self.folder.best}"
+                f"the checkpoint of step {checkpoint.progress.step} was trained with a different tokenizer. "
+                f"{self.run_dir.best} may contain it: set tokenizer.load={self.run_dir.best}"
             )
-        tensors = found.tensors
+        tensors = checkpoint.tensors
         for name, value in self.network.named_parameters():
-            kept = tensors.get(f"parameter/{name}")
-            if kept is None or kept.shape != value.shape:
-                was = "none" if kept is None else f"one of {list(kept.shape)}"
+            saved = tensors.get(f"parameter/{name}")
+            if saved is None or saved.shape != value.shape:
+                shape = "none" if saved is None else f"shape {list(saved.shape)}"
                 raise CheckpointError(
-                    f"the state of step {found.progress.step} is of another network: it has {was} for {name} of "
-                    f"{list(value.shape)}. Give [network] and [tokenizer] as they were, or choose another folder"
+                    f"the checkpoint of step {checkpoint.progress.step} does not fit the network: {name} has shape "
+                    f"{list(value.shape)}, the checkpoint has {shape}. Restore [network] and [tokenizer], or choose "
+                    "another --output"
                 )
-            value.copy_(kept)
-        for name, value in self.ema.items():  # one that is new begins with the parameters
+            value.copy_(saved)
+        for name, value in self.ema.items():  # an EMA that is new starts with the parameters
             value.copy_(tensors.get(f"ema/{name}", tensors[f"parameter/{name}"]))
-        start = "optimizer/"
-        self.optimizers.restore({name.removeprefix(start): tensors[name] for name in tensors if name.startswith(start)})
-        self.folder.rewind(found.progress.metrics)
-        self.progress = now = found.progress
-        self.saved_at = now.step
-        if now.batch and "data" in changed:
-            self.reporter.say("the data or the size of the batches is not what it was: it is begun once more")
-            now.epoch, now.batch = now.epoch + 1, 0
-        if changed & {"data", "objective"}:  # other losses: nothing can be said to have risen
-            now.smooth = now.lowest = None
+        prefix = "optimizer/"
+        self.optimizers.load_state_dict(
+            {name.removeprefix(prefix): tensors[name] for name in tensors if name.startswith(prefix)}
+        )
+        self.run_dir.truncate_metrics(checkpoint.progress.metrics_bytes)
+        self.progress = progress = checkpoint.progress
+        self.last_saved_step = progress.step
+        if progress.batch and "data" in changed:
+            self.reporter.log("data or batch size changed: starting a new epoch")
+            progress.epoch, progress.batch = progress.epoch + 1, 0
+        if changed & {"data", "objective"}:  # the new losses cannot be compared with the old ones
+            progress.smoothed_loss = progress.lowest_loss = None
         if "best" in changed:
-            self.reporter.say("what the best network is known by is not what it was: it is looked for anew")
-            now.best, now.waited, now.scores = None, 0, {}
-        elif now.best_step and not self.folder.best.exists():
-            self.reporter.say(f"{self.folder.best} is gone: the best network is looked for anew")
-            now.best, now.waited = None, 0
-        elif now.best is not None and (which := self.folder.which()).get("step", math.inf) <= now.step:
-            now.best = which.get("value", now.best)  # at its end the run may have found a mean, which no state knows of
-        now.finished = self._ended()
+            self.reporter.log("best_metric or validation data changed: the best model is selected again")
+            progress.best_value, progress.evaluations_since_best, progress.metric_by_step = None, 0, {}
+        elif progress.best_step and not self.run_dir.best.exists():
+            self.reporter.log(f"{self.run_dir.best} is missing: the best model is selected again")
+            progress.best_value, progress.evaluations_since_best = None, 0
+        elif (
+            progress.best_value is not None
+            and (info := self.run_dir.best_info()).get("step", math.inf) <= progress.step
+        ):
+            # The run may have ended with an averaged model, which is evaluated after the last checkpoint.
+            progress.best_value = info.get("value", progress.best_value)
+        progress.finished = self._is_finished()
 
-    def _last_good(self) -> str:
-        there = list(state.saved(self.folder.states))
-        if not there:
-            return "No state was written yet: the run can only begin again."
-        return f"The last good state is of step {there[-1]}, in {self.folder.states}: --resume goes on from it."
+    def _describe_last_checkpoint(self) -> str:
+        steps = list(state.list_checkpoints(self.run_dir.checkpoints))
+        if not steps:
+            return "No checkpoint was saved yet: start the run again."
+        return f"Last good checkpoint: step {steps[-1]} in {self.run_dir.checkpoints}; continue with --resume."
 
 
 @contextmanager
-def exchanged(parameters: Mapping[str, nn.Parameter], others: Mapping[str, Tensor]) -> Iterator[None]:
-    """Other values in the place of parameters, for a while."""
-    own = {name: parameters[name].data for name in others}
+def swap_parameters(parameters: Mapping[str, nn.Parameter], values: Mapping[str, Tensor]) -> Iterator[None]:
+    """Replace the values of parameters inside the block."""
+    original = {name: parameters[name].data for name in values}
     try:
-        for name, value in others.items():
+        for name, value in values.items():
             parameters[name].data = value
         yield
     finally:
-        for name, data in own.items():
+        for name, data in original.items():
             parameters[name].data = data

@@ -1,4 +1,4 @@
-"""What a person sees while a network is trained: a bar on a terminal, plain lines anywhere else."""
+"""Progress display: a progress bar on a terminal, plain lines otherwise."""
 
 from __future__ import annotations
 
@@ -8,111 +8,112 @@ from collections import deque
 from collections.abc import Mapping
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
-from regard.training.run.run_dir import Folder
+from regard.training.run.run_dir import RunDir
 
-RECENT = 30
-"""Speed and time left are those of so many lines, five minutes: a run that was halted soon tells them right again."""
+SPEED_WINDOW = 30
+"""Speed and remaining time are averages over this many lines (five minutes), so they recover after a suspension."""
 
 
 @runtime_checkable
 class Reporter(Protocol):
-    """Is told what happens."""
+    """Receives the events of a run."""
 
     def begin(self, step: int, steps: int | None) -> None:
-        """The run goes on after `step` of `steps`, or of as many as time allows."""
+        """The run starts after `step` of `steps`; None means until the time limit."""
 
     def update(self, step: int, steps: int, loss: float, count: int) -> None:
-        """An update is done, of so many that are expected: the loss of each token, and how many there were."""
+        """An optimizer step is done: its number, the expected total, the loss per token, and the number of tokens."""
 
-    def evaluated(self, about: Mapping[str, Any], found: Mapping[str, float]) -> None:
-        """The network was measured."""
+    def log_evaluation(self, info: Mapping[str, Any], metrics: Mapping[str, float]) -> None:
+        """The network was evaluated."""
 
-    def say(self, line: str) -> None:
-        """Something to be read."""
+    def log(self, line: str) -> None:
+        """Show a line, and write it to the log."""
 
     def end(self) -> None:
-        """The run is over, whatever ended it."""
+        """The run has ended, also after an error."""
 
 
-class Mark(NamedTuple):
-    """How far a run had come at a moment."""
+class ProgressMark(NamedTuple):
+    """Step and number of tokens at a point in time."""
 
     time: float
     step: int
-    counted: int
+    tokens: int
 
 
-class Lines:
-    """Plain lines on standard error, and in the log; nothing more often than every ten seconds."""
+class LineReporter:
+    """Writes lines to standard error and to the log, a status line at most every ten seconds."""
 
-    def __init__(self, folder: Folder | None, seconds: float = 10.0) -> None:
-        self.folder, self.seconds = folder, seconds
+    def __init__(self, run_dir: RunDir | None, seconds: float = 10.0) -> None:
+        self.run_dir, self.seconds = run_dir, seconds
         self.steps = 0
-        self.marks: deque[Mark] = deque(maxlen=RECENT)
+        self.marks: deque[ProgressMark] = deque(maxlen=SPEED_WINDOW)
 
     def begin(self, step: int, steps: int | None) -> None:
-        """Start the clock."""
+        """Reset the counters, and log the first line."""
         self.steps = steps or 0
         self.marks.clear()
-        self.told = time.monotonic()
+        self.last_report_time = time.monotonic()
         self.loss = 0.0
-        self.count = self.counted = 0
-        self.say(f"training: step {step} of {'as many as time allows' if steps is None else steps}")
+        self.count = self.tokens = 0
+        self.log(f"training: step {step}{', until the time limit' if steps is None else f' of {steps}'}")
 
     def update(self, step: int, steps: int, loss: float, count: int) -> None:
-        """Add up; say something if it is time to."""
-        self._add(step, steps, loss, count)
-        if time.monotonic() - self.told >= self.seconds:
-            self.say(self.line(step))
-            self._mark(step)
+        """Accumulate the loss, and log a status line if it is due."""
+        self._accumulate(step, steps, loss, count)
+        if time.monotonic() - self.last_report_time >= self.seconds:
+            self.log(self.status_line(step))
+            self._start_interval(step)
 
-    def _add(self, step: int, steps: int, loss: float, count: int) -> None:
+    def _accumulate(self, step: int, steps: int, loss: float, count: int) -> None:
         self.steps = steps
-        self.loss, self.count, self.counted = self.loss + loss * count, self.count + count, self.counted + count
-        if not self.marks:  # the first update takes longer than others, and says nothing of them
-            self.marks.append(Mark(time.monotonic(), step, self.counted))
+        self.loss, self.count, self.tokens = self.loss + loss * count, self.count + count, self.tokens + count
+        if not self.marks:  # the first step is slower than the others, so it is not measured
+            self.marks.append(ProgressMark(time.monotonic(), step, self.tokens))
 
-    def _mark(self, step: int) -> None:
-        """A line was said: begin the next one."""
-        self.told, self.loss, self.count = time.monotonic(), 0.0, 0
-        self.marks.append(Mark(self.told, step, self.counted))
+    def _start_interval(self, step: int) -> None:
+        """Reset the averages after a status line."""
+        self.last_report_time, self.loss, self.count = time.monotonic(), 0.0, 0
+        self.marks.append(ProgressMark(self.last_report_time, step, self.tokens))
 
-    def line(self, step: int) -> str:
-        """Where the run stands."""
+    def status_line(self, step: int) -> str:
+        """Return step, loss, speed and remaining time."""
         line = f"step {step}/{self.steps}  loss {self.loss / max(1, self.count):.4f}"
         if not self.marks or step == self.marks[0].step:
             return line
-        since = self.marks[0]
-        passed = max(time.monotonic() - since.time, 1e-9)
-        left = clock(passed / (step - since.step) * (self.steps - step))
-        return f"{line}  {(self.counted - since.counted) / passed:,.0f} tokens/s  {left} left"
+        start = self.marks[0]
+        elapsed = max(time.monotonic() - start.time, 1e-9)
+        remaining = format_duration(elapsed / (step - start.step) * (self.steps - step))
+        return f"{line}  {(self.tokens - start.tokens) / elapsed:,.0f} tokens/s  {remaining} left"
 
-    def evaluated(self, about: Mapping[str, Any], found: Mapping[str, float]) -> None:
-        """What was measured, in a line."""
-        measures = "  ".join(f"{name} {value:.4f}" for name, value in found.items())
-        mean = f" (mean of steps {', '.join(map(str, about['mean_of']))})" if "mean_of" in about else ""
-        self.say(f"step {about['step']}{mean}, validation: {measures}")
+    def log_evaluation(self, info: Mapping[str, Any], metrics: Mapping[str, float]) -> None:
+        """Log all metrics in one line."""
+        values = "  ".join(f"{name} {value:.4f}" for name, value in metrics.items())
+        steps = info.get("averaged_steps")
+        average = f" (average of steps {', '.join(map(str, steps))})" if steps is not None else ""
+        self.log(f"step {info['step']}{average}, validation: {values}")
 
-    def say(self, line: str) -> None:
-        """To standard error and to the log."""
-        self.write(line)
-        if self.folder is not None:
-            self.folder.say(line)
+    def log(self, line: str) -> None:
+        """Write a line to standard error and to the log."""
+        self.print_line(line)
+        if self.run_dir is not None:
+            self.run_dir.log(line)
 
-    def write(self, line: str) -> None:
-        """To standard error."""
+    def print_line(self, line: str) -> None:
+        """Write a line to standard error."""
         sys.stderr.write(line + "\n")
         sys.stderr.flush()
 
     def end(self) -> None:
-        """Nothing to put away."""
+        """Nothing to clean up."""
 
 
-class Bar(Lines):
-    """A bar at the bottom of the terminal; what is said scrolls by above it."""
+class ProgressBarReporter(LineReporter):
+    """A progress bar at the bottom of the terminal; log lines scroll above it."""
 
     def begin(self, step: int, steps: int | None) -> None:
-        """Draw the bar."""
+        """Start the progress bar."""
         from rich.console import Console
         from rich.progress import BarColumn, Progress, TextColumn
 
@@ -123,30 +124,30 @@ class Bar(Lines):
         super().begin(step, steps)
 
     def update(self, step: int, steps: int, loss: float, count: int) -> None:
-        """Move the bar; the log gets a line now and then."""
-        self._add(step, steps, loss, count)
-        self.bar.update(self.task, completed=step, total=steps, description=self.line(step))
-        if time.monotonic() - self.told >= self.seconds:
-            if self.folder is not None:
-                self.folder.say(self.line(step))
-            self._mark(step)
+        """Advance the bar, and write a status line to the log if it is due."""
+        self._accumulate(step, steps, loss, count)
+        self.bar.update(self.task, completed=step, total=steps, description=self.status_line(step))
+        if time.monotonic() - self.last_report_time >= self.seconds:
+            if self.run_dir is not None:
+                self.run_dir.log(self.status_line(step))
+            self._start_interval(step)
 
-    def write(self, line: str) -> None:
-        """Above the bar."""
-        self.console.print(line) if hasattr(self, "console") else super().write(line)
+    def print_line(self, line: str) -> None:
+        """Print a line above the bar."""
+        self.console.print(line) if hasattr(self, "console") else super().print_line(line)
 
     def end(self) -> None:
-        """Take the bar away."""
+        """Remove the bar."""
         self.bar.stop()
 
 
-def reporter(folder: Folder | None) -> Lines:
-    """A bar where a person is looking, lines where a file is."""
-    return Bar(folder) if sys.stderr.isatty() else Lines(folder)
+def make_reporter(run_dir: RunDir | None) -> LineReporter:
+    """Return a progress bar on a terminal, plain lines otherwise."""
+    return ProgressBarReporter(run_dir) if sys.stderr.isatty() else LineReporter(run_dir)
 
 
-def clock(seconds: float) -> str:
-    """A time as people write it: 1:02:03."""
-    whole = round(seconds)
-    hours, minutes = whole // 3600, whole // 60 % 60
-    return f"{hours}:{minutes:02d}:{whole % 60:02d}" if hours else f"{minutes}:{whole % 60:02d}"
+def format_duration(seconds: float) -> str:
+    """Format a duration as 1:02:03."""
+    total = round(seconds)
+    hours, minutes = total // 3600, total // 60 % 60
+    return f"{hours}:{minutes:02d}:{total % 60:02d}" if hours else f"{minutes}:{total % 60:02d}"

@@ -1,46 +1,53 @@
-"""Which states of a run are kept, and which of them are surely good. `there` are the steps of the states, in order."""
+"""Which checkpoints to keep, to average, and to trust. `steps` are those of the existing checkpoints, in order."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from regard.training.recipe.training_section import Best, Last, Training
-from regard.training.run.state import Progress
+from regard.training.recipe.training_section import BestCheckpoints, LastCheckpoints, TrainingSection
+from regard.training.run.state import TrainingProgress
 
 
-def wanted(there: Sequence[int], plan: Training, now: Progress) -> set[int]:
-    """The steps whose states are still needed: to go on from, to fall back on, and to make the mean of."""
-    last = planned(there, plan, now)[-plan.keep :]
-    return {*there[-1:], *last, *good(there, plan, now), *to_average(there, plan, now)}
+def checkpoints_to_keep(steps: Sequence[int], settings: TrainingSection, progress: TrainingProgress) -> set[int]:
+    """Return the checkpoints that are still needed: to resume, to fall back on, and to average."""
+    last = scheduled_checkpoints(steps, settings, progress)[-settings.keep_checkpoints :]
+    return {
+        *steps[-1:],
+        *last,
+        *last_good_checkpoint(steps, settings, progress),
+        *checkpoints_to_average(steps, settings, progress),
+    }
 
 
-def planned(there: Sequence[int], plan: Training, now: Progress) -> list[int]:
-    """The states that any run of this recipe writes, whether or not it was stopped in between."""
-    end = now.step if now.finished else None
-    return [step for step in there if step % plan.save_every == 0 or step == end]
+def scheduled_checkpoints(steps: Sequence[int], settings: TrainingSection, progress: TrainingProgress) -> list[int]:
+    """Return the checkpoints that every run of this recipe saves, without those saved at an interruption."""
+    end = progress.step if progress.finished else None
+    return [step for step in steps if step % settings.save_every == 0 or step == end]
 
 
-def to_average(there: Sequence[int], plan: Training, now: Progress) -> list[int]:
-    """The states of which `average` would make the mean now."""
-    there = planned(there, plan, now)
-    match plan.average:
-        case Last(count=count):
-            return there[-count:]
-        case Best(count=count):
-            scored = [step for step in there if str(step) in now.scores]
-            lower = plan.better(0.0, 1.0)
-            ranked = sorted(scored, key=lambda step: now.scores[str(step)], reverse=not lower)
+def checkpoints_to_average(steps: Sequence[int], settings: TrainingSection, progress: TrainingProgress) -> list[int]:
+    """Return the checkpoints that `average_checkpoints` selects now."""
+    steps = scheduled_checkpoints(steps, settings, progress)
+    match settings.average_checkpoints:
+        case LastCheckpoints(count=count):
+            return steps[-count:]
+        case BestCheckpoints(count=count):
+            evaluated = [step for step in steps if str(step) in progress.metric_by_step]
+            lower_is_better = settings.is_better(0.0, 1.0)
+            ranked = sorted(evaluated, key=lambda step: progress.metric_by_step[str(step)], reverse=not lower_is_better)
             return sorted(ranked[:count])
     return []
 
 
-def good(there: Sequence[int], plan: Training, now: Progress) -> list[int]:
-    """The last state that is surely good: the one to go on from, should the loss be found to have risen since."""
-    return [step for step in planned(there, plan, now) if step <= good_until(now)][-1:]
+def last_good_checkpoint(steps: Sequence[int], settings: TrainingSection, progress: TrainingProgress) -> list[int]:
+    """Return the last checkpoint before the loss rose: the one to resume from after a divergence. At most one step."""
+    return [step for step in scheduled_checkpoints(steps, settings, progress) if step <= last_good_step(progress)][-1:]
 
 
-def good_until(now: Progress) -> int:
-    """The last step that was surely good: the loss has never been lower, or the network never better."""
-    if now.lowest is None:
-        return now.step  # nobody judges yet
-    return now.lowest_step if now.best is None else max(now.lowest_step, now.best_step)
+def last_good_step(progress: TrainingProgress) -> int:
+    """Return the last step with the lowest loss or the best metric so far."""
+    if progress.lowest_loss is None:
+        return progress.step  # too early to detect divergence
+    return (
+        progress.lowest_loss_step if progress.best_value is None else max(progress.lowest_loss_step, progress.best_step)
+    )

@@ -1,8 +1,10 @@
-"""From a recipe to a run folder: everything that the loop works with is made here, and handed to it."""
+"""Start or resume a run: build everything from the recipe, train, and save the best model."""
 
 from __future__ import annotations
 
+import json
 import math
+import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
@@ -11,284 +13,292 @@ from typing import Any
 
 import torch
 
-from regard.checkpoint.files import CONFIG, read_json, replacing, write_json
-from regard.checkpoint.load import NATIVE
-from regard.checkpoint.report import Report
+from regard.checkpoint.files import CONFIG_FILE, atomic_write, read_json, write_json
+from regard.checkpoint.load import REGARD_MODEL_TYPE
+from regard.checkpoint.report import LoadReport
 from regard.checkpoint.save import save
 from regard.data.batches import Batches
-from regard.native.memory import keep_few_kernels, keep_freed
+from regard.native.memory import limit_onednn_cache, retain_freed_memory
 from regard.tokenization.tokenizer import Tokenizer
-from regard.training.objectives.factory import objective_of, start_of
+from regard.training.objectives.factory import build_objective, decoder_start_token
 from regard.training.recipe import schema, toml
-from regard.training.recipe.data_pipeline import labels_in, prepare, tokenizer_of
-from regard.training.recipe.network_factory import Known, longest, network_of, width
-from regard.training.recipe.preflight import check, check_device
+from regard.training.recipe.data_pipeline import build_tokenizer, prepare_data, read_labels
+from regard.training.recipe.legacy_keys import upgrade
+from regard.training.recipe.network_factory import NetworkRequirements, build_network, max_sequence_length, model_dim_of
+from regard.training.recipe.preflight import check_recipe, resolve_device
 from regard.training.recipe.schema import Recipe, RecipeError
-from regard.training.recipe.training_section import Training
+from regard.training.recipe.training_section import TrainingSection
 from regard.training.run import checkpoint_averaging, retention, state, tensorboard
-from regard.training.run.loop import Loop, exchanged
-from regard.training.run.progress import Reporter, reporter
-from regard.training.run.run_dir import Folder
+from regard.training.run.loop import TrainingLoop, swap_parameters
+from regard.training.run.progress import Reporter, make_reporter
+from regard.training.run.run_dir import RunDir
 from regard.training.run.validation import validate
 
-WRITING = "generation_config.json"
-Measure = Callable[["Trained"], Mapping[str, float]]
-"""Measures a network on the validation data in the task's own way: BLEU, F1."""
-Sample = Callable[["Trained"], Sequence[str]]
-"""A few outputs of a network, for a person to look at."""
+GENERATION_CONFIG = "generation_config.json"
+ComputeMetrics = Callable[["TrainedModel"], Mapping[str, float]]
+"""Computes the metrics of the task on the validation data: BLEU, F1."""
+SampleOutputs = Callable[["TrainedModel"], Sequence[str]]
+"""Returns a few outputs of the model for the log."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Trained:
-    """A network with all that belongs to it, as it is written to a model folder."""
+class TrainedModel:
+    """A network with everything that is saved in its model folder."""
 
     recipe: Recipe
     network: Any
     tokenizer: Tokenizer
     labels: tuple[str, ...]
-    start: int
-    report: Report | None
-    valid: Batches | None
-    """The validation data as the network reads it."""
+    decoder_start: int
+    report: LoadReport | None
+    valid_batches: Batches | None
+    """The encoded validation data."""
 
-    def write(self, folder: Path) -> None:
-        """Write a model folder, which `regard.load` opens."""
+    def save(self, folder: Path) -> None:
+        """Write a model folder for `regard.load`."""
         save(self.network, folder, origin=self.report.origin if self.report else None)
         self.tokenizer.save(folder)
-        special = self.tokenizer.target.special
-        ids = {"bos_token_id": special.begin, "eos_token_id": special.end, "pad_token_id": special.padding}
+        special = self.tokenizer.target.special_ids
+        ids = {"bos_token_id": special.bos, "eos_token_id": special.eos, "pad_token_id": special.pad}
         if self.recipe.objective.kind == "translate":
-            ids["decoder_start_token_id"] = self.start
-        write_json(folder / WRITING, {key: value for key, value in ids.items() if value is not None})
-        self._name_labels(folder)
-        about: dict[str, Any] = {"task": self.recipe.task, "recipe": self.recipe.model_dump(exclude_none=True)}
-        write_json(folder / "regard.json", about | ({"labels": list(self.labels)} if self.labels else {}))
+            ids["decoder_start_token_id"] = self.decoder_start
+        write_json(folder / GENERATION_CONFIG, {key: value for key, value in ids.items() if value is not None})
+        self._save_label_names(folder)
+        info: dict[str, Any] = {"task": self.recipe.task, "recipe": self.recipe.model_dump(exclude_none=True)}
+        write_json(folder / "regard.json", info | ({"labels": list(self.labels)} if self.labels else {}))
 
-    def _name_labels(self, folder: Path) -> None:
-        """Published configs hold the labels' names; our own keep them in regard.json."""
-        values = read_json(folder / CONFIG)
-        if self.labels and values["model_type"] != NATIVE:
+    def _save_label_names(self, folder: Path) -> None:
+        """Write the label names to a published config. Our own configs keep them in regard.json."""
+        values = read_json(folder / CONFIG_FILE)
+        if self.labels and values["model_type"] != REGARD_MODEL_TYPE:
             values["id2label"] = {str(number): name for number, name in enumerate(self.labels)}
             values["label2id"] = {name: number for number, name in enumerate(self.labels)}
-            write_json(folder / CONFIG, values)
+            write_json(folder / CONFIG_FILE, values)
 
 
 def train(
-    what: str | Path | Recipe,
+    recipe: str | Path | Recipe,
     overrides: Mapping[str, Any] | Sequence[str] = (),
     *,
-    folder: str | Path | None = None,
+    output: str | Path | None = None,
     resume: bool = False,
-    measure: Measure | None = None,
-    sample: Sample | None = None,
+    compute_metrics: ComputeMetrics | None = None,
+    sample_outputs: SampleOutputs | None = None,
     report: Reporter | None = None,
 ) -> Path:
-    """Train what a recipe describes, and return the folder of the best network.
+    """Train the model of a recipe, and return the folder of the best model.
 
         regard.train("recipe.toml", {"training.steps": 2000})
 
-    The run's folder is `folder`, or the recipe's, or `runs/` and the recipe's name. With `resume`, a run that was
-    stopped goes on from its last state, and gives bit for bit what it would have given without the stop.
+    The run directory is `output`, or the recipe's, or `runs/` and the recipe's name. With `resume`, a stopped run
+    continues from its last checkpoint, and gives bit for bit the result of a run that was not stopped.
     """
-    chosen = what if isinstance(what, Recipe) else schema.read(what, overrides)
-    place = Folder(folder or chosen.folder or default_folder(what))
-    _check_empty(place, resume)
-    check(chosen)
-    keep_freed()
-    keep_few_kernels()
-    with _threads(chosen.training.threads), place.claimed():
-        place.open()
-        talk = report or reporter(place)
-        for line in _changes(place, chosen):
-            talk.say(line)
-        loop = assemble(chosen, place, talk, measure, sample)
+    loaded = recipe if isinstance(recipe, Recipe) else schema.load_recipe(recipe, overrides)
+    run_dir = RunDir(output or loaded.output or default_run_dir(recipe))
+    _check_no_run(run_dir, resume)
+    check_recipe(loaded)
+    retain_freed_memory()
+    limit_onednn_cache()
+    with _num_threads(loaded.training.threads), run_dir.lock():
+        run_dir.open()
+        reporter = report or make_reporter(run_dir)
+        for line in _recipe_changes(run_dir, loaded):
+            reporter.log(line)
+        loop = build_loop(loaded, run_dir, reporter, compute_metrics, sample_outputs)
         if resume:
-            _go_on(loop, place, talk.say)
+            _resume(loop, run_dir, reporter.log)
         else:
-            place.rewind(0)
-        with replacing(place.recipe) as temporary:  # by now nothing can refuse it
-            temporary.write_text(schema.written(chosen), encoding="utf-8")
-        with tensorboard.following(place) if chosen.training.tensorboard else nullcontext():
+            run_dir.truncate_metrics(0)
+        with atomic_write(run_dir.recipe) as temporary:  # only now, when nothing can reject the recipe any more
+            temporary.write_text(schema.recipe_to_toml(loaded), encoding="utf-8")
+        with tensorboard.write_events(run_dir) if loaded.training.tensorboard else nullcontext():
             if not loop.progress.finished:
                 loop.run()
-            best = _finish(loop)
-    talk.say(f"done: the best network ({best}) is in {place.best}")
-    return place.best
+            best = _average_and_finish(loop)
+    reporter.log(f"done: the best model ({best}) is in {run_dir.best}")
+    return run_dir.best
 
 
-def default_folder(what: str | Path | Recipe) -> Path:
-    """Where a run goes that was given no folder."""
-    return Path("runs") / ("run" if isinstance(what, Recipe) else Path(what).stem)
+def default_run_dir(recipe: str | Path | Recipe) -> Path:
+    """Return the run directory of a recipe that names none."""
+    return Path("runs") / ("run" if isinstance(recipe, Recipe) else Path(recipe).stem)
 
 
-def assemble(
-    chosen: Recipe, place: Folder, talk: Reporter, measure: Measure | None = None, sample: Sample | None = None
-) -> Loop:
-    """Everything that a run needs, made from its recipe."""
-    plan = possible(chosen.training, talk.say)
-    labels = labels_in(chosen)
-    tokenizer = tokenizer_of(chosen, place.cache / "tokenizer", begun=bool(state.saved(place.states)))
-    network, report = network_of(chosen, Known.of(tokenizer, len(labels)))
-    start = start_of(tokenizer, _said(chosen, report))
-    room = longest(network.config)
-    objective = objective_of(chosen.objective, tokenizer, start, labels, plan.device, room)
-    data = prepare(chosen, tokenizer, labels, room, place.cache)
-    for line in data.told:
-        talk.say(line)
-    network.to(plan.device)
-    trained = Trained(
-        recipe=chosen,
+def build_loop(
+    recipe: Recipe,
+    run_dir: RunDir,
+    reporter: Reporter,
+    compute_metrics: ComputeMetrics | None = None,
+    sample_outputs: SampleOutputs | None = None,
+) -> TrainingLoop:
+    """Build the tokenizer, network, objective and data of a recipe, and the loop that trains with them."""
+    settings = supported_precision(recipe.training, reporter.log)
+    labels = read_labels(recipe)
+    resuming = bool(state.list_checkpoints(run_dir.checkpoints))
+    tokenizer = build_tokenizer(recipe, run_dir.cache / "tokenizer", resuming=resuming)
+    network, report = build_network(recipe, NetworkRequirements.from_tokenizer(tokenizer, len(labels)))
+    decoder_start = decoder_start_token(tokenizer, _published_generation_config(recipe, report))
+    max_length = max_sequence_length(network.config)
+    objective = build_objective(recipe.objective, tokenizer, decoder_start, labels, settings.device, max_length)
+    data = prepare_data(recipe, tokenizer, labels, max_length, run_dir.cache)
+    for line in data.messages:
+        reporter.log(line)
+    network.to(settings.device)
+    trained = TrainedModel(
+        recipe=recipe,
         network=network,
         tokenizer=tokenizer,
         labels=labels,
-        start=start,
+        decoder_start=decoder_start,
         report=report,
-        valid=data.valid,
+        valid_batches=data.valid,
     )
 
     def evaluate() -> Mapping[str, float]:
         assert data.valid is not None
-        found = validate(network, objective, data.valid, plan.device, data.words)
-        found |= measure(trained) if measure else {}
-        for line in sample(trained) if sample else ():
-            talk.say(line)
-        return found
+        metrics = validate(network, objective, data.valid, settings.device, data.valid_words)
+        metrics |= compute_metrics(trained) if compute_metrics else {}
+        for line in sample_outputs(trained) if sample_outputs else ():
+            reporter.log(line)
+        return metrics
 
-    return Loop(
+    return TrainingLoop(
         network=network,
         objective=objective,
         batches=data.train,
-        plan=plan,
-        folder=place,
-        seed=chosen.seed,
-        model_dim=width(network.config),
-        write=trained.write,
+        settings=settings,
+        run_dir=run_dir,
+        seed=recipe.seed,
+        model_dim=model_dim_of(network.config),
+        save_model=trained.save,
         evaluate=evaluate if data.valid else None,
-        reporter=talk,
-        belongs={
+        reporter=reporter,
+        fingerprints={
             "data": data.train.fingerprint,
-            "objective": chosen.objective.model_dump_json(),
+            "objective": json.dumps(recipe.objective.model_dump(mode="json"), sort_keys=True),
             "tokenizer": tokenizer.fingerprint(),
-            "best": f"{plan.best} on {data.valid.fingerprint if data.valid else 'nothing'}",
+            "best": f"{settings.best_metric} on {data.valid.fingerprint if data.valid else 'nothing'}",
         },
     )
 
 
-def _said(chosen: Recipe, report: Report | None) -> Mapping[str, Any]:
-    """What the folder of a published network says about writing, in its generation config or, if older, its config."""
-    if not isinstance(chosen.network, schema.Load) or report is None or report.origin is None:
+def _published_generation_config(recipe: Recipe, report: LoadReport | None) -> Mapping[str, Any]:
+    """Return the generation config of a published network; older folders have its keys in their config.json."""
+    if not isinstance(recipe.network, schema.PretrainedNetworkSection) or report is None or report.origin is None:
         return {}
-    writing = Path(chosen.network.load) / WRITING
-    later = read_json(writing) if writing.is_file() else {}
-    return {**report.origin.theirs, **{key: value for key, value in later.items() if value is not None}}
+    path = Path(recipe.network.load) / GENERATION_CONFIG
+    values = read_json(path) if path.is_file() else {}
+    return {**report.origin.config, **{key: value for key, value in values.items() if value is not None}}
 
 
-def possible(plan: Training, talk: Callable[[str], None]) -> Training:
-    """The plan, with bfloat16 only where the machine computes in it."""
-    if plan.precision == "float32" or has_bfloat16(check_device(plan.device)):
-        return plan
-    talk("this machine does not compute in bfloat16, so float32 is used: the other would only be slower")
-    return plan.model_copy(update={"precision": "float32"})
+def supported_precision(settings: TrainingSection, log: Callable[[str], None]) -> TrainingSection:
+    """Return the settings, with float32 instead of bfloat16 if the device has no bfloat16 instructions."""
+    if settings.precision == "float32" or has_bfloat16(resolve_device(settings.device)):
+        return settings
+    log("no native bfloat16 on this machine: using float32, which is faster here")
+    return settings.model_copy(update={"precision": "float32"})
 
 
 def has_bfloat16(device: torch.device) -> bool:
-    """Whether a device has instructions for bfloat16."""
+    """Whether a device has bfloat16 instructions."""
     if device.type == "cuda":
         return torch.cuda.is_bf16_supported()
     if device.type == "cpu":
-        there = torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
-        return there and bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
+        has_onednn = torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
+        return has_onednn and bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
     return False
 
 
-def _check_empty(place: Folder, resume: bool) -> None:
-    steps = list(state.saved(place.states))
+def _check_no_run(run_dir: RunDir, resume: bool) -> None:
+    steps = list(state.list_checkpoints(run_dir.checkpoints))
     if steps and not resume:
         raise RecipeError(
-            f"{place.place} already holds a run (a state of step {steps[-1]} is there): say --resume to go on, or "
-            "choose another --folder"
+            f"{run_dir.path} already contains a run (checkpoint of step {steps[-1]}): use --resume, or choose another "
+            "--output"
         )
 
 
-def _changes(place: Folder, chosen: Recipe) -> Iterator[str]:
-    """What to say of a run that goes on with a recipe that is not as it was."""
-    if not place.recipe.exists():
+def _recipe_changes(run_dir: RunDir, recipe: Recipe) -> Iterator[str]:
+    """Describe how the recipe differs from the one that the run started with."""
+    if not run_dir.recipe.exists():
         return
     try:
-        old = toml.flat(place.recipe.read_text(encoding="utf-8"))
+        values, _ = upgrade(tomllib.loads(run_dir.recipe.read_text(encoding="utf-8")))
     except ValueError as error:
-        yield f"{place.recipe} can no longer be read, so nobody knows whether this recipe is another one ({error})"
+        yield f"cannot read {run_dir.recipe}, so changes of the recipe cannot be listed ({error})"
         return
-    new = toml.flat(schema.written(chosen))
+    old, new = toml.flatten(toml.dumps(values)), toml.flatten(schema.recipe_to_toml(recipe))
     changed = [key for key in {**old, **new} if old.get(key) != new.get(key)]
     if changed:
-        yield "the recipe is not the one that this run began with, so it will not end as it would have:"
+        yield "the recipe changed since the run started; the result will differ from the original run:"
     for key in changed:
-        yield f"  {key}: was {old.get(key, 'not given')}, is {new.get(key, 'not given')}"
+        yield f"  {key}: {old.get(key, 'unset')} → {new.get(key, 'unset')}"
 
 
-def _go_on(loop: Loop, place: Folder, talk: Callable[[str], None]) -> None:
-    """Go on from the last state that is whole."""
-    there = state.last(place.states)
-    if there is None:
-        place.rewind(0)
-        talk("there is no state to go on from: the run begins")
+def _resume(loop: TrainingLoop, run_dir: RunDir, log: Callable[[str], None]) -> None:
+    """Restore the last readable checkpoint."""
+    last = state.load_last_checkpoint(run_dir.checkpoints)
+    if last is None:
+        run_dir.truncate_metrics(0)
+        log("no checkpoint to resume from: starting from step 0")
         return
-    found, wrong = there
-    for error in wrong:
-        talk(f"{error}; it is passed over")
-    loop.restore(found)
-    for what, value in state.machine(loop.plan.device).items():
-        was = found.machine.get(what)
-        if was != value:
-            talk(f"{what} was {was} and is {value}: the last digits may differ from those of an unbroken run")
-    talk(f"going on from step {found.progress.step}")
+    checkpoint, errors = last
+    for error in errors:
+        log(f"{error}; skipped")
+    loop.restore(checkpoint)
+    for name, value in state.environment(loop.settings.device).items():
+        previous = checkpoint.environment.get(name)
+        if previous != value:
+            log(f"{name} changed from {previous} to {value}: results may differ in the last digits")
+    log(f"resuming from step {checkpoint.progress.step}")
 
 
-def _finish(loop: Loop) -> str:
-    """Try the mean of several states, where the recipe asks for it; it is the best network if it does best.
+def _average_and_finish(loop: TrainingLoop) -> str:
+    """Evaluate the average of several checkpoints if the recipe has it; save it as the best model if it is.
 
-    Says which network is the best. Nothing of this is in a state: a run that ends in the middle of it does it again.
+    Returns a description of the best model. No checkpoint contains this step: a run that is stopped during it repeats
+    it.
     """
-    if not loop.folder.best.exists():  # somebody removed it, and the run has nothing left to do
-        _put_back(loop)
-    places = state.saved(loop.folder.states)
-    steps = retention.to_average(list(places), loop.plan, loop.progress)
+    if not loop.run_dir.best.exists():  # it was removed, and no step is left that would write it again
+        _restore_best(loop)
+    checkpoints = state.list_checkpoints(loop.run_dir.checkpoints)
+    steps = retention.checkpoints_to_average(list(checkpoints), loop.settings, loop.progress)
     if len(steps) > 1:
-        loop.folder.rewind(loop.progress.metrics)
+        loop.run_dir.truncate_metrics(loop.progress.metrics_bytes)
         parameters = dict(loop.network.named_parameters())
-        with exchanged(parameters, checkpoint_averaging.mean([places[step] for step in steps])):
-            which = {"step": loop.progress.step, "mean_of": steps}
-            value = loop.measure(which) if loop.evaluate else None
-            if value is None or loop.plan.better(value, loop.progress.best):
-                loop.folder.replace_best(loop.write, which, value)
-    best = loop.folder.which()
-    if "mean_of" in best:
-        return f"the mean of steps {', '.join(map(str, best['mean_of']))}"
+        average = checkpoint_averaging.average_checkpoints([checkpoints[step] for step in steps])
+        with swap_parameters(parameters, average):
+            info = {"step": loop.progress.step, "averaged_steps": steps}
+            value = loop.run_evaluation(info) if loop.evaluate else None
+            if value is None or loop.settings.is_better(value, loop.progress.best_value):
+                loop.run_dir.replace_best(loop.save_model, info, value)
+    best = loop.run_dir.best_info()
+    if "averaged_steps" in best:
+        return f"average of steps {', '.join(map(str, best['averaged_steps']))}"
     return f"step {best.get('step', loop.progress.best_step)}"
 
 
-def _put_back(loop: Loop) -> None:
-    """Make the last network the best one. It has been measured, unless the measure is another by now."""
-    now, place = loop.progress, loop.folder
-    now.best = None
-    value = now.scores.get(str(now.step))
+def _restore_best(loop: TrainingLoop) -> None:
+    """Save the last network as the best model. It was evaluated, unless `best_metric` changed since."""
+    progress, run_dir = loop.progress, loop.run_dir
+    progress.best_value = None
+    value = progress.metric_by_step.get(str(progress.step))
     if loop.evaluate is not None and value is None:
-        loop.judge()
+        loop.evaluate_and_keep_best()
     elif value is None or not math.isnan(value):
-        with loop.averaged():
-            place.replace_best(loop.write, {"step": now.step}, value)
-        now.best, now.best_step = value, now.step
-    if not place.best.exists():
+        with loop.ema_parameters():
+            run_dir.replace_best(loop.save_model, {"step": progress.step}, value)
+        progress.best_value, progress.best_step = value, progress.step
+    if not run_dir.best.exists():
         raise ValueError(
-            f"no evaluation gave a number for {loop.plan.best!r}, so no network is the best one. The last state is in "
-            f"{place.states}"
+            f"every evaluation gave NaN for {loop.settings.best_metric!r}, so no best model was saved. The last "
+            f"checkpoint is in {run_dir.checkpoints}"
         )
 
 
 @contextmanager
-def _threads(number: int | None) -> Iterator[None]:
-    """Torch with so many threads, for a while."""
+def _num_threads(number: int | None) -> Iterator[None]:
+    """Set the number of torch's CPU threads inside the block."""
     before = torch.get_num_threads()
     torch.set_num_threads(number or before)
     try:

@@ -1,12 +1,12 @@
-"""The folder of a run.
+"""The run directory.
 
-recipe.toml      the recipe, with everything that was left out filled in
-metrics.jsonl    a line for every few updates, and one for every evaluation; no times in it: equal runs have equal files
-log.txt          what was said, and when
-checkpoints/     states that a stopped run goes on from
-best/            the best network so far: a model folder, which `regard.load` opens; its run.json says which one it is
-cache/           the tokenizer that the run began with, and the data as its numbers
-tensorboard/     the metrics for TensorBoard, where the recipe asks for them
+recipe.toml      the recipe, with all defaults filled in
+metrics.jsonl    training metrics at intervals, and each evaluation; without times, so equal runs have equal files
+log.txt          all log messages, with the time
+checkpoints/     checkpoints to resume from
+best/            the best model so far: a model folder for `regard.load`, with its step and metric in run.json
+cache/           the tokenizer of the run, and the encoded data
+tensorboard/     the metrics for TensorBoard, if the recipe enables it
 """
 
 from __future__ import annotations
@@ -21,138 +21,141 @@ from pathlib import Path
 from typing import Any
 
 from regard.checkpoint.files import CheckpointError, read_json, write_json
+from regard.training.recipe.legacy_keys import upgrade_metrics
 from regard.training.run import state
 
-WHICH = "run.json"
+BEST_INFO = "run.json"
 
 
-class Folder:
-    """The files of a run."""
+class RunDir:
+    """The files of a run directory."""
 
-    def __init__(self, place: str | Path) -> None:
-        self.place = Path(place)
-        self.recipe = self.place / "recipe.toml"
-        self.metrics = self.place / "metrics.jsonl"
-        self.log = self.place / "log.txt"
-        self.states = self.place / "checkpoints"
-        self.best = self.place / "best"
-        self.cache = self.place / "cache"
-        self.added: Callable[[Mapping[str, Any]], None] | None = None
-        """Is told of each line of metrics."""
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+        self.recipe = self.path / "recipe.toml"
+        self.metrics = self.path / "metrics.jsonl"
+        self.log_file = self.path / "log.txt"
+        self.checkpoints = self.path / "checkpoints"
+        self.best = self.path / "best"
+        self.cache = self.path / "cache"
+        self.on_metrics: Callable[[Mapping[str, Any]], None] | None = None
+        """Called with each line of metrics."""
 
     @contextmanager
-    def claimed(self) -> Iterator[None]:
-        """The folder, made where it is not there, for this process alone. Whatever ends the process gives it free."""
-        self.place.mkdir(parents=True, exist_ok=True)
-        handle = os.open(self.place, os.O_RDONLY)
+    def lock(self) -> Iterator[None]:
+        """Create the directory and lock it inside the block. The lock ends with the process, however it ends."""
+        self.path.mkdir(parents=True, exist_ok=True)
+        handle = os.open(self.path, os.O_RDONLY)
         try:
-            _lock(handle, self.place)
+            _flock(handle, self.path)
             yield
         finally:
             os.close(handle)
 
     def open(self) -> None:
-        """Make what belongs into the folder, and mend what a sudden end may have left."""
-        self.states.mkdir(parents=True, exist_ok=True)
-        old = self.place / ".best.old"
+        """Create the subdirectories, and repair what a killed process may have left."""
+        self.checkpoints.mkdir(parents=True, exist_ok=True)
+        old = self.path / ".best.old"
         if old.exists() and not self.best.exists():
             old.rename(self.best)
         shutil.rmtree(old, ignore_errors=True)
-        shutil.rmtree(self.place / ".best.part", ignore_errors=True)
-        for half in self.place.glob(".*.part"):
-            half.unlink()
+        shutil.rmtree(self.path / ".best.part", ignore_errors=True)
+        for incomplete in self.path.glob(".*.part"):
+            incomplete.unlink()
 
-    def add(self, values: Mapping[str, Any]) -> None:
-        """A line of metrics."""
+    def append_metrics(self, values: Mapping[str, Any]) -> None:
+        """Append a line to metrics.jsonl."""
         with self.metrics.open("a", encoding="utf-8") as file:
             file.write(json.dumps(values) + "\n")
-        if self.added is not None:
-            self.added(values)
+        if self.on_metrics is not None:
+            self.on_metrics(values)
 
-    def measured(self) -> int:
-        """How long metrics.jsonl is, when all of it is on the disk."""
+    def metrics_size(self) -> int:
+        """Flush metrics.jsonl to disk, and return its size in bytes."""
         self.metrics.touch()
-        state.flush(self.metrics)
+        state.fsync(self.metrics)
         return self.metrics.stat().st_size
 
-    def rewind(self, length: int) -> None:
-        """Forget the metrics that came after a state."""
+    def truncate_metrics(self, size: int) -> None:
+        """Remove the metrics after a checkpoint."""
         self.metrics.touch()
-        found = self.metrics.stat().st_size
-        if found < length:
+        current_size = self.metrics.stat().st_size
+        if current_size < size:
             raise ValueError(
-                f"{self.metrics} has {found} bytes, and had {length} when the state was written: put it back as it "
-                "was, or begin again in another folder"
+                f"{self.metrics} has {current_size} bytes, but had {size} when the checkpoint was saved: restore the "
+                "file, or start a new run in another directory"
             )
-        os.truncate(self.metrics, length)
+        os.truncate(self.metrics, size)
 
-    def replace_best(self, write: Callable[[Path], None], which: Mapping[str, Any], value: float | None) -> None:
-        """Put another network in the place of the best one, when it is written whole.
+    def replace_best(self, save_model: Callable[[Path], None], info: Mapping[str, Any], value: float | None) -> None:
+        """Replace the best model, once the new one is completely written.
 
-        `which` it is, and the `value` of the measure that decides, are kept beside it.
+        `info` (its step) and `value` (of the best metric) are saved in its run.json.
         """
-        making, old = self.place / ".best.part", self.place / ".best.old"
-        shutil.rmtree(making, ignore_errors=True)
-        making.mkdir()
-        write(making)
-        write_json(making / WHICH, {**which, "value": value})
-        state.flush(making)
+        temporary, old = self.path / ".best.part", self.path / ".best.old"
+        shutil.rmtree(temporary, ignore_errors=True)
+        temporary.mkdir()
+        save_model(temporary)
+        write_json(temporary / BEST_INFO, {**info, "value": value})
+        state.fsync(temporary)
         shutil.rmtree(old, ignore_errors=True)
         if self.best.exists():
             self.best.rename(old)
-        making.rename(self.best)
-        state.flush(self.place)
+        temporary.rename(self.best)
+        state.fsync(self.path)
         shutil.rmtree(old, ignore_errors=True)
 
-    def which(self) -> dict[str, Any]:
-        """Which network the best one is: its `step`, its `value`, and the steps it is the `mean_of` where it is a mean.
+    def best_info(self) -> dict[str, Any]:
+        """Return the `step` and `value` of the best model, and the `averaged_steps` of an averaged one.
 
-        Empty where nobody knows: best/ is not there, or nothing in it says so.
+        Empty if best/ or its run.json is missing or unreadable.
         """
         try:
-            return read_json(self.best / WHICH)
+            return upgrade_metrics(read_json(self.best / BEST_INFO))
         except CheckpointError:
             return {}
 
-    def say(self, line: str) -> None:
-        """A line of the log."""
-        with self.log.open("a", encoding="utf-8") as file:
+    def log(self, line: str) -> None:
+        """Append a line to log.txt."""
+        with self.log_file.open("a", encoding="utf-8") as file:
             file.write(f"{time.strftime('%Y-%m-%d %H:%M:%S')}  {line}\n")
 
 
-def _lock(handle: int, place: Path) -> None:
+def _flock(handle: int, path: Path) -> None:
     try:
         import fcntl
     except ImportError:  # Windows
         return
     try:
-        with suppress(PermissionError):  # as some systems say where files are on another machine
+        with suppress(PermissionError):  # some network file systems do not support locks
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
-        raise ValueError(f"{place} is another process's: wait for its end, or choose another --folder") from None
+        raise ValueError(f"{path} is locked by another process: wait for it, or choose another --output") from None
 
 
-def read_metrics(place: Path) -> list[dict[str, Any]]:
-    """The lines of a metrics.jsonl. The last one may be half written, by a run that goes on or was killed."""
-    raw = place.read_bytes().splitlines(keepends=True)
-    lines = []
-    for number, line in enumerate(raw, 1):
+def read_metrics(path: Path) -> list[dict[str, Any]]:
+    """Read a metrics.jsonl, also one of version 0.1. The last line may be incomplete in a running or killed run."""
+    lines = path.read_bytes().splitlines(keepends=True)
+    result = []
+    for number, line in enumerate(lines, 1):
         try:
-            found = json.loads(line)
+            metrics = json.loads(line)
         except ValueError:
-            if number == len(raw) and not line.endswith(b"\n"):
+            if number == len(lines) and not line.endswith(b"\n"):
                 break
-            found = None
-        if not isinstance(found, dict) or not all(map(_is_number, [found.get("step"), *_measured(found)])):
+            metrics = None
+        if isinstance(metrics, dict):
+            metrics = upgrade_metrics(metrics)
+        if not isinstance(metrics, dict) or not all(map(_is_number, [metrics.get("step"), *_metric_values(metrics)])):
             raise ValueError(
-                f"{place}, line {number}: expected a JSON object of numbers, one of them `step`; found {line[:60]!r}"
+                f"{path}, line {number}: expected a JSON object of numbers, one of them `step`; found {line[:60]!r}"
             )
-        lines.append(found)
-    return lines
+        result.append(metrics)
+    return result
 
 
-def _measured(line: Mapping[str, Any]) -> list[Any]:
-    return [value for name, value in line.items() if name != "mean_of"]
+def _metric_values(metrics: Mapping[str, Any]) -> list[Any]:
+    return [value for name, value in metrics.items() if name != "averaged_steps"]
 
 
 def _is_number(value: Any) -> bool:

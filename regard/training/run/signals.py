@@ -1,4 +1,4 @@
-"""A person, or a system, that asks a run to stop is answered between two updates, when its state can be written."""
+"""Handle SIGINT and SIGTERM between two optimizer steps, when a checkpoint can be saved."""
 
 from __future__ import annotations
 
@@ -8,27 +8,30 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 
-SIGNALS = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name))
-"""Ctrl-C, a request to end, and a terminal that was closed (which Windows does not tell)."""
+STOP_SIGNALS = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name))
+"""Ctrl-C, termination, and a closed terminal (which Windows does not signal)."""
 
 
 @contextmanager
-def asked_to_stop() -> Iterator[Callable[[], bool]]:
-    """Whether Ctrl-C was pressed, or the process was asked to end, while the block runs. The second time ends it."""
-    asked: list[int] = []
+def catch_stop_signals() -> Iterator[Callable[[], bool]]:
+    """Catch stop signals inside the block. Yields a function that returns whether one arrived.
 
-    def note(number: int, frame: FrameType | None) -> None:
+    A second signal raises KeyboardInterrupt at once.
+    """
+    received: list[int] = []
+
+    def handle(number: int, frame: FrameType | None) -> None:
         del frame
-        if asked:
+        if received:
             raise KeyboardInterrupt
-        asked.append(number)
+        received.append(number)
 
     if threading.current_thread() is not threading.main_thread():
-        yield lambda: False  # only the main thread is told of signals
+        yield lambda: False  # only the main thread receives signals
         return
-    before = {number: signal.signal(number, note) for number in SIGNALS}
+    before = {number: signal.signal(number, handle) for number in STOP_SIGNALS}
     try:
-        yield lambda: bool(asked)
+        yield lambda: bool(received)
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)

@@ -1,11 +1,11 @@
-"""The exact state of a run: all that decides how it goes on.
+"""Checkpoints: the exact state of a run, enough to resume it bit for bit.
 
-A state is a folder `checkpoints/step-00000500` with two files: `state.json` for numbers and `state.safetensors` for
-tensors. There is no pickle in it. It is written under another name, flushed to the disk, and renamed when it is whole,
-so whatever happens the last state that has its name is good.
+A checkpoint is a directory `checkpoints/step-00000500` with two files: `state.json` for scalars and `state.safetensors`
+for tensors, without pickle. It is written under a temporary name, flushed to disk, and renamed when complete, so a
+directory with its final name is always intact.
 
-No generator's state is kept, because none is needed: before every batch torch's generator is seeded by a function of
-the run's seed and the batch's place (`seed_of`), so what is drawn does not depend on what was drawn before.
+No generator state is saved, because none is needed: before each batch torch's generator is seeded by a function of
+the run's seed and the position of the batch (`batch_seed`), so random numbers do not depend on earlier ones.
 """
 
 from __future__ import annotations
@@ -26,155 +26,161 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
 
-from regard.checkpoint.files import CheckpointError, read_json, write_file, write_json
+from regard.checkpoint.files import CheckpointError, read_json, write_json, write_safetensors
 from regard.native.library import status
+from regard.training.recipe.legacy_keys import upgrade_state
 
-NUMBERS, TENSORS = "state.json", "state.safetensors"
-NAME = re.compile(r"step-(\d{8})")
-DAMAGED = "damaged-"
-"""What the name of a state begins with that nothing should go on from: it could not be read, or the loss had risen."""
+PROGRESS_FILE, TENSORS_FILE = "state.json", "state.safetensors"
+CHECKPOINT_NAME = re.compile(r"step-(\d{8})")
+DAMAGED_PREFIX = "damaged-"
+"""Prefix of checkpoints that are not resumed from: they are unreadable, or were saved after the loss had risen."""
 
 
 @dataclass(kw_only=True)
-class Progress:
-    """How far a run has come. Plain numbers, all of which are in `state.json`."""
+class TrainingProgress:
+    """The scalars of a run, all of which are in `state.json`."""
 
     step: int = 0
-    """Updates that are done."""
+    """Completed optimizer steps."""
     epoch: int = 0
     batch: int = 0
-    """The next batch: which epoch, and which of its batches."""
+    """The next batch: its epoch, and its index in the epoch."""
     loss: float = 0.0
     count: int = 0
     """Sum and count of the losses since the last line of metrics.jsonl."""
-    smooth: float | None = None
-    lowest: float | None = None
-    lowest_step: int = 0
-    """The smoothed loss, the lowest it has been, and when that was: what divergence is judged by."""
-    best: float | None = None
+    smoothed_loss: float | None = None
+    lowest_loss: float | None = None
+    lowest_loss_step: int = 0
+    """The smoothed loss, its minimum, and the step of the minimum, to detect divergence."""
+    best_value: float | None = None
     best_step: int = 0
-    waited: int = 0
-    """Evaluations since the best one."""
-    scores: dict[str, float] = field(default_factory=dict)
-    """What evaluations gave, by step."""
+    """Value of `best_metric` of the best model, and its step."""
+    evaluations_since_best: int = 0
+    metric_by_step: dict[str, float] = field(default_factory=dict)
+    """Value of `best_metric` at each evaluation."""
     seconds: float = 0.0
-    """Time in the loop, where the recipe limits it. Nowhere else: equal runs have equal states."""
-    metrics: int = 0
-    """Bytes of metrics.jsonl."""
+    """Time in the loop, only if the recipe limits it: otherwise equal runs have equal checkpoints."""
+    metrics_bytes: int = 0
+    """Size of metrics.jsonl in bytes."""
     finished: bool = False
 
 
 @dataclass(frozen=True)
-class State:
-    """A state as it is on disk."""
+class Checkpoint:
+    """The contents of a checkpoint."""
 
-    progress: Progress
+    progress: TrainingProgress
     tensors: Mapping[str, Tensor]
-    machine: Mapping[str, Any]
+    environment: Mapping[str, Any]
 
 
-def seed_of(seed: int, epoch: int, batch: int, purpose: str = "train") -> int:
-    """The seed of everything that is drawn for one batch."""
+def batch_seed(seed: int, epoch: int, batch: int, purpose: str = "train") -> int:
+    """Return the seed of all random numbers of one batch."""
     digest = hashlib.sha256(f"{seed} {purpose} {epoch} {batch}".encode()).digest()
     return int.from_bytes(digest[:8], "big") >> 1
 
 
-def machine(device: str) -> dict[str, Any]:
-    """What the last digits of a result depend on, besides the run itself."""
+def environment(device: str) -> dict[str, Any]:
+    """Return what the last digits of results depend on besides the recipe: versions, processor, threads."""
     return {
         "torch": torch.__version__,
         "processor": platform.machine(),
         "instructions": torch.backends.cpu.get_cpu_capability(),
         "threads": torch.get_num_threads(),
-        "compiled parts": status(),
+        "native library": status(),
         "device": device if not device.startswith("cuda") else torch.cuda.get_device_name(device),
     }
 
 
-def save(folder: Path, progress: Progress, tensors: Mapping[str, Tensor], about: Mapping[str, Any]) -> Path:
-    """Write a state into the folder of states, whole or not at all."""
-    place = folder / f"step-{progress.step:08d}"
-    making = folder / f".{place.name}.{os.getpid()}.part"
+def save_checkpoint(
+    folder: Path, progress: TrainingProgress, tensors: Mapping[str, Tensor], environment: Mapping[str, Any]
+) -> Path:
+    """Write a checkpoint into the directory of checkpoints, atomically."""
+    path = folder / f"step-{progress.step:08d}"
+    temporary = folder / f".{path.name}.{os.getpid()}.part"
     try:
-        making.mkdir(parents=True)
-        write_file(making / TENSORS, {name: value.detach() for name, value in tensors.items()})
-        write_json(making / NUMBERS, {"machine": about, "progress": dataclasses.asdict(progress)})
-        flush(making)
-        remove(place)
-        making.rename(place)
-        flush(folder)
+        temporary.mkdir(parents=True)
+        write_safetensors(temporary / TENSORS_FILE, {name: value.detach() for name, value in tensors.items()})
+        write_json(temporary / PROGRESS_FILE, {"environment": environment, "progress": dataclasses.asdict(progress)})
+        fsync(temporary)
+        remove_directory(path)
+        temporary.rename(path)
+        fsync(folder)
     finally:
-        shutil.rmtree(making, ignore_errors=True)
-    return place
+        shutil.rmtree(temporary, ignore_errors=True)
+    return path
 
 
-def load(place: Path) -> State:
-    """Read a state. What is wrong with it is a `CheckpointError`."""
-    numbers = read_json(place / NUMBERS)
+def load_checkpoint(path: Path) -> Checkpoint:
+    """Read a checkpoint, also one of version 0.1. Raises `CheckpointError` if it is unreadable."""
+    values = read_json(path / PROGRESS_FILE)
     try:
-        return State(Progress(**numbers["progress"]), load_file(place / TENSORS), numbers["machine"])
+        saved_environment, progress = upgrade_state(values)
+        return Checkpoint(TrainingProgress(**progress), load_file(path / TENSORS_FILE), saved_environment)
     except (SafetensorError, OSError) as error:
-        raise CheckpointError(f"{place} cannot be read ({error})") from None
-    except (TypeError, KeyError) as error:
-        raise CheckpointError(f"{place} was written by another version of regard, or is damaged ({error})") from None
+        raise CheckpointError(f"{path} cannot be read ({error})") from None
+    except (TypeError, KeyError, AttributeError, ValueError) as error:
+        raise CheckpointError(f"{path} was written by another version of regard, or is damaged ({error})") from None
 
 
-def last(folder: Path) -> tuple[State, list[str]] | None:
-    """The last state that can be read, and what is wrong with those after it, which are put aside; None: there is none.
+def load_last_checkpoint(folder: Path) -> tuple[Checkpoint, list[str]] | None:
+    """Read the last intact checkpoint, and mark later ones as damaged. Returns it with their errors, or None if empty.
 
-    Where there are states and none can be read, nothing is touched: whatever is in the way may pass.
+    If there are checkpoints and none can be read, nothing is renamed, since the cause may be temporary.
     """
-    wrong: dict[Path, str] = {}
-    for path in reversed(saved(folder).values()):
+    errors: dict[Path, str] = {}
+    for path in reversed(list_checkpoints(folder).values()):
         try:
-            found = load(path)
+            checkpoint = load_checkpoint(path)
         except CheckpointError as error:
-            wrong[path] = str(error)
+            errors[path] = str(error)
             continue
-        put_aside(wrong)
-        return found, list(wrong.values())
-    if wrong:
-        told = "; ".join(wrong.values())
-        raise CheckpointError(f"{told}. No state is left to go on from: remove {folder} to begin again")
+        mark_damaged(errors)
+        return checkpoint, list(errors.values())
+    if errors:
+        raise CheckpointError(
+            f"{'; '.join(errors.values())}. No readable checkpoint left: remove {folder} to start again"
+        )
     return None
 
 
-def put_aside(places: Iterable[Path]) -> None:
-    """Give states another name, so that no run goes on from them."""
-    for place in places:
-        aside = place.with_name(DAMAGED + place.name)
-        remove(aside)
-        place.rename(aside)
+def mark_damaged(paths: Iterable[Path]) -> None:
+    """Rename checkpoints, so that no run resumes from them."""
+    for path in paths:
+        damaged = path.with_name(DAMAGED_PREFIX + path.name)
+        remove_directory(damaged)
+        path.rename(damaged)
 
 
-def saved(folder: Path) -> dict[int, Path]:
-    """The states in a folder, by step, the last one last."""
-    found = {int(match[1]): path for path in folder.glob("step-*") if (match := NAME.fullmatch(path.name))}
-    return dict(sorted(found.items()))
+def list_checkpoints(folder: Path) -> dict[int, Path]:
+    """Return the checkpoints in a directory by step, in ascending order."""
+    paths = {int(match[1]): path for path in folder.glob("step-*") if (match := CHECKPOINT_NAME.fullmatch(path.name))}
+    return dict(sorted(paths.items()))
 
 
-def prune(folder: Path, keep: Iterable[int]) -> None:
-    """Remove all states but these, what was left half written, and damaged ones that the run has passed."""
-    wanted = set(keep)
-    there = saved(folder)
-    for step, path in there.items():
-        if step not in wanted:
-            remove(path)
-    passed = [path for path in folder.glob(f"{DAMAGED}step-*") if path.name[-8:] <= f"{max(there, default=0):08d}"]
-    for path in [*folder.glob(".step-*"), *passed]:
+def prune_checkpoints(folder: Path, keep: Iterable[int]) -> None:
+    """Remove all checkpoints except those to keep, incomplete ones, and damaged ones up to the last step."""
+    steps_to_keep = set(keep)
+    checkpoints = list_checkpoints(folder)
+    for step, path in checkpoints.items():
+        if step not in steps_to_keep:
+            remove_directory(path)
+    last_step = f"{max(checkpoints, default=0):08d}"
+    damaged = [path for path in folder.glob(f"{DAMAGED_PREFIX}step-*") if path.name[-8:] <= last_step]
+    for path in [*folder.glob(".step-*"), *damaged]:
         shutil.rmtree(path, ignore_errors=True)
 
 
-def remove(place: Path) -> None:
-    """Take a folder's name away first, so that nobody ever sees half of it."""
-    if place.exists():
-        gone = place.with_name(f".{place.name}.{os.getpid()}.gone")
-        place.rename(gone)
-        shutil.rmtree(gone, ignore_errors=True)
+def remove_directory(path: Path) -> None:
+    """Remove a directory. It is renamed first, so that no incomplete directory ever has its name."""
+    if path.exists():
+        trash = path.with_name(f".{path.name}.{os.getpid()}.gone")
+        path.rename(trash)
+        shutil.rmtree(trash, ignore_errors=True)
 
 
-def flush(path: Path) -> None:
-    """See to it that a file, or the list of files of a folder, is on the disk."""
+def fsync(path: Path) -> None:
+    """Flush a file, or the entries of a directory, to disk."""
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)

@@ -1,7 +1,7 @@
 """The metrics of a run for TensorBoard, an extra: pip install 'regard[tensorboard]', tensorboard --logdir runs
 
-metrics.jsonl stays the truth: whenever a run begins or goes on, its event file is written anew from it. So no point is
-there twice, and none of the part of a run that was lost when it was stopped.
+The event file is written anew from metrics.jsonl whenever a run starts or resumes. So no point occurs twice, and steps
+after the last checkpoint of a killed run do not appear.
 """
 
 from __future__ import annotations
@@ -12,52 +12,52 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from regard.training.run.run_dir import Folder, read_metrics
+from regard.training.run.run_dir import RunDir, read_metrics
 
 
 class NotInstalledError(ValueError):
-    """TensorBoard is asked for and not there."""
+    """TensorBoard is not installed."""
 
 
-def writer() -> type[Any]:
-    """What writes event files: torch's `SummaryWriter`. Where that cannot work, an error says what to install."""
+def summary_writer_class() -> type[Any]:
+    """Return torch's `SummaryWriter`, or raise an error that names the package to install."""
     try:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError as error:
         raise NotInstalledError(
             f"training.tensorboard needs the package tensorboard ({error}): pip install 'regard[tensorboard]', or "
-            "leave the key out; metrics.jsonl has all numbers, and `regard plot` draws them"
+            "remove the key; metrics.jsonl contains all metrics, and `regard plot` draws them"
         ) from None
     return SummaryWriter
 
 
 @contextmanager
-def following(folder: Folder) -> Iterator[None]:
-    """Write the metrics so far, and each line that is added while the block runs."""
-    place = folder.place / "tensorboard"
-    shutil.rmtree(place, ignore_errors=True)
-    events = writer()(str(place))
+def write_events(run_dir: RunDir) -> Iterator[None]:
+    """Write the metrics so far, and each line that is appended inside the block."""
+    folder = run_dir.path / "tensorboard"
+    shutil.rmtree(folder, ignore_errors=True)
+    writer = summary_writer_class()(str(folder))
 
-    def added(line: Mapping[str, Any]) -> None:
-        add(events, line)
-        events.flush()
+    def write_line(metrics: Mapping[str, Any]) -> None:
+        add_scalars(writer, metrics)
+        writer.flush()
 
-    for line in read_metrics(folder.metrics) if folder.metrics.exists() else ():
-        add(events, line)
-    folder.added = added
+    for metrics in read_metrics(run_dir.metrics) if run_dir.metrics.exists() else ():
+        add_scalars(writer, metrics)
+    run_dir.on_metrics = write_line
     try:
         yield
     finally:
-        folder.added = None
-        events.close()
+        run_dir.on_metrics = None
+        writer.close()
 
 
-def add(events: Any, line: Mapping[str, Any]) -> None:
-    """A line of metrics: `loss` is a point of train/loss, `valid_bleu` of valid/bleu. Means of states are no points."""
-    if "mean_of" in line:
+def add_scalars(writer: Any, metrics: Mapping[str, Any]) -> None:
+    """Write a line of metrics: `loss` under train/loss, `valid_bleu` under valid/bleu. Skip averaged checkpoints."""
+    if "averaged_steps" in metrics:
         return
-    beside = ("step", "epoch") if "valid_loss" in line else ("step",)
-    for name, value in line.items():
-        if name not in beside and math.isfinite(value):
-            curve = name.replace("valid_", "valid/", 1) if name.startswith("valid_") else f"train/{name}"
-            events.add_scalar(curve, value, line["step"])
+    skipped = ("step", "epoch") if "valid_loss" in metrics else ("step",)
+    for name, value in metrics.items():
+        if name not in skipped and math.isfinite(value):
+            tag = name.replace("valid_", "valid/", 1) if name.startswith("valid_") else f"train/{name}"
+            writer.add_scalar(tag, value, metrics["step"])

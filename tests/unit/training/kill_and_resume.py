@@ -1,6 +1,6 @@
-"""Runs that are killed and go on, each in a process of its own: forked, so that torch is imported only once.
+"""Runs that are killed and resumed, each in a forked process, so that torch is imported only once.
 
-python killing.py FOLDER SEED POINTS       prints one JSON object: how often a run was killed, and what differed
+python kill_and_resume.py FOLDER SEED POINTS    prints JSON: how often a run was killed, and which files differ
 """
 
 import json
@@ -20,7 +20,7 @@ CALLS = ("fsync", "rename", "mkdir", "rmdir", "unlink", "truncate", "replace")
 
 
 def child(recipe, folder, kill_at_call):
-    """Train in a forked process; with a number, it kills itself when it touches the file system so often."""
+    """Train in a forked process. With `kill_at_call` it kills itself at that call of the file system."""
     pid = os.fork()
     if pid:
         return pid
@@ -29,8 +29,8 @@ def child(recipe, folder, kill_at_call):
         torch.set_num_threads(1)
         os.dup2(os.open(folder.with_suffix(".err"), os.O_CREAT | os.O_WRONLY | os.O_APPEND), 2)
         if kill_at_call is not None:
-            suicidal(kill_at_call)
-        train(recipe, folder=folder, resume=True)
+            kill_at(kill_at_call)
+        train(recipe, output=folder, resume=True)
         code = 0
     except BaseException as error:
         sys.stderr.write(f"{type(error).__name__}: {error}\n")
@@ -38,8 +38,8 @@ def child(recipe, folder, kill_at_call):
         os._exit(code)
 
 
-def suicidal(calls):
-    """Before or after the call with this number, the process is gone."""
+def kill_at(calls):
+    """Kill the process before or after the call with this number."""
     left = [calls]
 
     def wrap(real):
@@ -59,14 +59,14 @@ def suicidal(calls):
 
 
 def finish(recipe, folder):
-    """Train to the end, whatever happened before."""
+    """Resume and train to the end."""
     _, status = os.waitpid(child(recipe, folder, None), 0)
     if status:
         raise SystemExit(f"the run failed: {folder.with_suffix('.err').read_text()}")
 
 
 def result(folder):
-    """All that a run leaves, but for times and its caches."""
+    """Return all files of a run, except log and caches."""
     files = sorted(path for path in folder.rglob("*") if path.is_file())
     kept = [path for path in files if "cache" not in path.parts and path.name not in ("log.txt",)]
     return {str(path.relative_to(folder)): path.read_bytes() for path in kept}

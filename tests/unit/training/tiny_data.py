@@ -6,8 +6,8 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from regard.data.batches import Batch, Ids
-from regard.transformer.batch_layout import Rows
+from regard.data.batches import Batch, PackedColumn
+from regard.transformer.batch_layout import BatchLayout
 
 WORDS = ["red", "blue", "green", "dog", "cat", "bird", "runs", "sleeps", "sings", "far", "near", "now"]
 
@@ -31,19 +31,19 @@ inner_dim = 24
 dropout = 0.2
 
 [training]
-tokens = 96
+batch_tokens = 96
 steps = 24
-accumulate = 2
-optimizer = { kind = "adamw", rate = 5e-3, decay = 0.01 }
-schedule = { kind = "inverse_root", warmup = 10 }
-report_every = 5
+gradient_accumulation_steps = 2
+optimizer = { kind = "adamw", lr = 5e-3, weight_decay = 0.01 }
+schedule = { kind = "inverse_sqrt", warmup_steps = 10 }
+log_every = 5
 evaluate_every = 8
 save_every = 4
 """
 
 
 def write_pairs(folder, name, count, seed):
-    """Sentences, and the same with their words turned round."""
+    """Write sentences, and the same sentences with their words reversed."""
     draw = random.Random(seed)
     lines = [[draw.choice(WORDS) for _ in range(draw.randint(1, 7))] for _ in range(count)]
     (folder / f"{name}.a").write_text("".join(" ".join(line) + "\n" for line in lines))
@@ -51,7 +51,7 @@ def write_pairs(folder, name, count, seed):
 
 
 def write_recipe(folder: Path, text: str = RECIPE) -> Path:
-    """A recipe and its data in a folder."""
+    """Write a recipe and its data to a folder."""
     folder.mkdir(parents=True, exist_ok=True)
     write_pairs(folder, "train", 120, seed=1)
     write_pairs(folder, "valid", 20, seed=2)
@@ -62,22 +62,24 @@ def write_recipe(folder: Path, text: str = RECIPE) -> Path:
 
 def ids(*rows):
     """A column of a batch."""
-    return Ids(torch.tensor([token for row in rows for token in row]), Rows.of([len(row) for row in rows]))
+    return PackedColumn(
+        torch.tensor([token for row in rows for token in row]), BatchLayout.of([len(row) for row in rows])
+    )
 
 
 def batch(epoch=0, step=0, **columns):
     """A batch of these columns."""
-    rows = next(iter(columns.values())).rows.batch
+    rows = next(iter(columns.values())).layout.batch_size
     return Batch(columns, np.arange(rows), epoch, step)
 
 
 def random_rows(lengths, vocabulary, seed=0, low=5):
-    """Rows of random tokens."""
+    """Sequences of random tokens."""
     draw = torch.Generator().manual_seed(seed)
     return [torch.randint(low, vocabulary, (length,), generator=draw).tolist() for length in lengths]
 
 
 def files_of(run):
-    """All that a run leaves, but for times and its caches."""
+    """Return all files of a run, except log and caches."""
     kept = [path for path in run.rglob("*") if path.is_file() and "cache" not in path.parts and path.name != "log.txt"]
     return {str(path.relative_to(run)): path.read_bytes() for path in kept}

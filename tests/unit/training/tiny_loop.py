@@ -1,26 +1,26 @@
-"""A small loop with batches that a test decides."""
+"""A small training loop with batches that the test chooses."""
 
 import torch
 from unit.training.tiny_data import batch, ids, random_rows
 
 from regard.families.transformer import transformer_2017
-from regard.training.objectives.translate import Translate
-from regard.training.optim.optimizer import AdamW
-from regard.training.optim.schedule import Constant
-from regard.training.recipe.training_section import Training
-from regard.training.run.loop import Loop
-from regard.training.run.progress import Lines
-from regard.training.run.run_dir import Folder
+from regard.training.objectives.translate import Seq2SeqLM
+from regard.training.optim.optimizer import AdamWConfig
+from regard.training.optim.schedule import ConstantSchedule
+from regard.training.recipe.training_section import TrainingSection
+from regard.training.run.loop import TrainingLoop
+from regard.training.run.progress import LineReporter
+from regard.training.run.run_dir import RunDir
 from regard.transformer.network import build
 
 
 class Fixed:
-    """Batches that come round again, cut as they are given."""
+    """A fixed list of batches, repeated every epoch."""
 
     def __init__(self, *batches):
         self.batches = batches
 
-    def at(self, epoch, step):
+    def iter_from(self, epoch, step):
         while True:
             for number in range(step, len(self.batches)):
                 source, target = self.batches[number]
@@ -29,38 +29,47 @@ class Fixed:
 
 
 def pairs(count, seed=0):
-    """Pairs of rows of many lengths."""
+    """Pairs of sequences of many lengths."""
     draw = torch.Generator().manual_seed(seed)
     lengths = torch.randint(1, 9, (2, count), generator=draw).tolist()
     return random_rows(lengths[0], 20, seed), random_rows(lengths[1], 20, seed + 1)
 
 
-def part(given, *places):
-    return tuple([rows[place] for place in places] for rows in given)
+def part(pair, *indices):
+    return tuple([rows[index] for index in indices] for rows in pair)
 
 
-class Quiet(Lines):
-    """Says nothing."""
+class Quiet(LineReporter):
+    """Collects lines instead of printing them."""
 
-    def write(self, line):
-        self.said = [*getattr(self, "said", []), line]
+    def print_line(self, line):
+        self.lines = [*getattr(self, "lines", []), line]
 
 
 def loop(folder, batches, *, dropout=0.0, dtype=torch.float64, evaluate=None, seed=1, **plan):
     sizes = dict(vocabulary=20, layers=(1, 1), model_dim=8, heads=2, inner_dim=12, dropout=dropout)
     network = build(transformer_2017(**sizes), seed=3).to(dtype)
-    place = Folder(folder)
+    place = RunDir(folder)
     place.open()
-    plan = {"steps": 6, "schedule": Constant(), "optimizer": AdamW(rate=1e-2), "clip": 0.0, "report_every": 2, **plan}
-    return Loop(
+    plan = {
+        "steps": 6,
+        "schedule": ConstantSchedule(),
+        "optimizer": AdamWConfig(lr=1e-2),
+        "max_grad_norm": 0.0,
+        "log_every": 2,
+        **plan,
+    }
+    return TrainingLoop(
         network=network,
-        objective=Translate(start=2, smoothing=0.1),
+        objective=Seq2SeqLM(decoder_start=2, label_smoothing=0.1),
         batches=batches,
-        plan=Training(**plan),
-        folder=place,
+        settings=TrainingSection(**plan),
+        run_dir=place,
         seed=seed,
         model_dim=8,
-        write=lambda folder: (folder / "weights").write_bytes(bytes(str(network.head.output.weight.sum()), "ascii")),
+        save_model=lambda folder: (folder / "weights").write_bytes(
+            bytes(str(network.head.output.weight.sum()), "ascii")
+        ),
         evaluate=evaluate,
         reporter=Quiet(None),
     )
@@ -71,7 +80,7 @@ def parameters(run):
 
 
 def largest_difference(one, other):
-    """As a share of the largest value."""
+    """The largest difference, relative to the largest value."""
     scale = max(float(value.abs().max()) for value in one.values())
     return max(float((one[name] - other[name]).abs().max()) for name in one) / scale
 

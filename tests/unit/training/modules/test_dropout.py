@@ -1,4 +1,4 @@
-"""Cheap random numbers must still be random: the rate, and independence of neighbours, rows, calls and seeds."""
+"""The fast generator must still be random: drop rate, and independence of neighbours, rows, calls and seeds."""
 
 import math
 
@@ -12,7 +12,7 @@ from regard.training.modules.dropout import Dropout
 
 @pytest.fixture(autouse=True, params=["compiled", "by numpy"])
 def way(request, monkeypatch):
-    """Both ways to draw."""
+    """With and without the native kernels."""
     if request.param != "compiled":
         without_compiled_parts(monkeypatch)
     elif not available():
@@ -26,7 +26,7 @@ def zeros(rate, shape, seed=0):
 
 
 def away(found, expected, count):
-    """How many standard deviations a share of `count` draws is away from what is expected."""
+    """How many standard deviations a share of `count` draws differs from the expected share."""
     return abs(found - expected) / math.sqrt(expected * (1 - expected) / count)
 
 

@@ -1,4 +1,4 @@
-"""A quickened network is the same network."""
+"""A network with fused modules computes the same as without."""
 
 import copy
 
@@ -9,9 +9,9 @@ from torch.nn import functional
 from unit.transformer.small_networks import VOCABULARY, close, decoder_only, encoder_decoder, encoder_only, made, text
 
 from regard.training.modules.dropout import Dropout
-from regard.training.modules.fused_modules import ShortKernel, quicken, words_loss
+from regard.training.modules.fused_modules import TrainingKernel, fuse_modules, lm_head_loss
 from regard.transformer import config
-from regard.transformer.attention_kernel import Kernel
+from regard.transformer.attention_kernel import AttentionKernel
 
 NETWORKS = {
     "encoder": encoder_only("learned"),
@@ -24,10 +24,10 @@ NETWORKS = {
 @pytest.mark.parametrize("short", [0, 10**6])
 def test_a_quickened_network_computes_the_same(name, short, monkeypatch):
     network = made(NETWORKS[name])
-    monkeypatch.setattr("regard.training.modules.fused_modules.SHORT", short)
+    monkeypatch.setattr("regard.training.modules.fused_modules.MAX_EAGER_SCORES", short)
     quick = copy.deepcopy(network)
-    quicken(quick)
-    assert not any(type(part) in (nn.Dropout, Kernel) for part in quick.modules())
+    fuse_modules(quick)
+    assert not any(type(part) in (nn.Dropout, AttentionKernel) for part in quick.modules())
     assert [name for name, _ in quick.named_parameters()] == [name for name, _ in network.named_parameters()]
     tokens = [text(3, 6)] if name != "both" else [text(3, 6), text(3, 5)]
     real = torch.tensor([[1] * 6, [1, 1, 1, 0, 0, 0], [0, 1, 1, 1, 1, 0]], dtype=torch.bool)
@@ -48,19 +48,19 @@ def test_dropout_keeps_its_places_and_rates():
     class Parts(nn.Module):
         def __init__(self):
             super().__init__()
-            self.one, self.other, self.kernel = nn.Dropout(0.25), nn.Dropout(0.5), Kernel(1.0, 0.125)
+            self.one, self.other, self.kernel = nn.Dropout(0.25), nn.Dropout(0.5), AttentionKernel(1.0, 0.125)
 
     parts = Parts().eval()
-    quicken(parts)
+    fuse_modules(parts)
     assert isinstance(parts.one, Dropout)
-    assert [part.dropped / 65536 for part in (parts.one, parts.other)] == [0.25, 0.5]
-    assert isinstance(parts.kernel, ShortKernel)
-    assert parts.kernel.drop.dropped / 65536 == 0.125
+    assert [part.drop_threshold / 65536 for part in (parts.one, parts.other)] == [0.25, 0.5]
+    assert isinstance(parts.kernel, TrainingKernel)
+    assert parts.kernel.drop.drop_threshold / 65536 == 0.125
     assert not any(part.training for part in parts.modules())
 
 
 def test_attention_weights_are_dropped_in_training():
-    kernel = ShortKernel(1.0, 0.5).train()
+    kernel = TrainingKernel(1.0, 0.5).train()
     torch.manual_seed(0)
     query, value = torch.zeros(1, 1, 2000, 4), torch.eye(4)[None, None]
     answer = kernel(query, torch.zeros(1, 1, 4, 4), value, None, None)  # each weight is 1/4, or dropped, or doubled
@@ -81,5 +81,5 @@ def test_the_loss_of_a_head_is_that_of_its_scores():
     tokens = text(3, 6)
     output = network(tokens)
     expected = functional.cross_entropy(output.logits.flatten(0, 1), tokens.flatten(), reduction="sum")
-    hidden = network.headless()(tokens).hidden.flatten(0, 1)
-    close(words_loss(network.head, hidden, tokens.flatten()), expected, 1e-12)
+    hidden = network.without_head()(tokens).hidden.flatten(0, 1)
+    close(lm_head_loss(network.head, hidden, tokens.flatten()), expected, 1e-12)

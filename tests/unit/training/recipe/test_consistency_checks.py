@@ -1,4 +1,4 @@
-"""What has to fit together: a network and its tokenizer, labels and their order, a student and its teacher."""
+"""Consistency of network and tokenizer, of labels and their order, of student and teacher."""
 
 import json
 
@@ -10,10 +10,10 @@ from unit.training.tiny_data import write_recipe
 import regard
 from regard.families.registry import FAMILIES
 from regard.tokenization.algorithms import ByteBPE, WordPiece
-from regard.tokenization.tokenizer_trainer import train as learn
-from regard.training.objectives.distillation import divergence
-from regard.training.objectives.factory import continuing
-from regard.training.optim.optimizer import AdamW, groups
+from regard.tokenization.tokenizer_trainer import train_tokenizer as learn
+from regard.training.objectives.distillation import kl_divergence
+from regard.training.objectives.factory import continuation_mask
+from regard.training.optim.optimizer import AdamWConfig, parameter_groups
 from regard.training.run.run import train
 from regard.transformer.network import build
 
@@ -31,7 +31,7 @@ def table(rows, names=("animal", "other")):
 def classifier(tmp_path):
     """A trained classifier whose labels are not in the order of the alphabet."""
     path = write(tmp_path / "first", CLASSIFY + ENCODER, steps=60, t_tsv=table(sentences(150, 1)))
-    best = train(path, folder=tmp_path / "first" / "run")
+    best = train(path, output=tmp_path / "first" / "run")
     for name in ("config.json", "regard.json"):
         text = (best / name).read_text()
         for label, turned in (("animal", "z-animal"), ("other", "a-other")):
@@ -48,7 +48,7 @@ def test_labels_keep_the_order_of_the_network_that_is_loaded(tmp_path, classifie
         steps=1,
         t_tsv=table(rows, ("z-animal", "a-other")),
     )
-    best = train(path, {"training.optimizer": {"kind": "adamw", "rate": 1e-9}}, folder=tmp_path / "second" / "run")
+    best = train(path, {"training.optimizer": {"kind": "adamw", "lr": 1e-9}}, output=tmp_path / "second" / "run")
     assert json.loads((best / "regard.json").read_text())["labels"] == ["z-animal", "a-other"]
     model = regard.load(best)
     right = [
@@ -56,58 +56,60 @@ def test_labels_keep_the_order_of_the_network_that_is_loaded(tmp_path, classifie
         == (0 if {*row} & {"dog", "cat"} else 1)
         for row in rows
     ]
-    assert sum(right) > 0.9 * len(rows)  # what it had learnt is worth what it was
+    assert sum(right) > 0.9 * len(rows)  # the pretrained head still predicts the same labels
 
 
 def test_a_teacher_with_other_labels_or_another_tokenizer(tmp_path, classifier):
-    change = {"objective.teacher": {"load": str(classifier)}}
+    change = {"objective.distillation": {"teacher": str(classifier)}}
     path = write(tmp_path / "third", CLASSIFY + ENCODER, steps=1, t_tsv=table(sentences(60, 3)))
-    with pytest.raises(ValueError, match=r"the teacher .* has the labels z-animal, a-other, and the data has animal"):
-        train(path, change, folder=tmp_path / "third" / "run")
+    with pytest.raises(ValueError, match=r"the teacher .* has the labels z-animal, a-other, the data has animal"):
+        train(path, change, output=tmp_path / "third" / "run")
     (tmp_path / "third" / "t.tsv").write_text(
         table([[*row, "words"] for row in sentences(60, 3)], ("z-animal", "a-other"))
     )
-    with pytest.raises(ValueError, match=r"has another tokenizer: give \[tokenizer\] load = "):
-        train(path, change, folder=tmp_path / "third" / "run")
-    train(path, {**change, "tokenizer": {"load": str(classifier)}}, folder=tmp_path / "third" / "run")
+    with pytest.raises(ValueError, match=r"has a different vocabulary: set \[tokenizer\] load = "):
+        train(path, change, output=tmp_path / "third" / "run")
+    train(path, {**change, "tokenizer": {"load": str(classifier)}}, output=tmp_path / "third" / "run")
 
 
 def test_a_network_that_knows_fewer_tokens_than_the_tokenizer(tmp_path):
     recipe = write_recipe(tmp_path / "small")
-    small = train(recipe, {"training.steps": 1, "tokenizer.size": 10}, folder=tmp_path / "small" / "run")
-    large = train(recipe, {"training.steps": 1}, folder=tmp_path / "large")
+    small = train(recipe, {"training.steps": 1, "tokenizer.size": 10}, output=tmp_path / "small" / "run")
+    large = train(recipe, {"training.steps": 1}, output=tmp_path / "large")
     change = {"training.steps": 1, "network": {"load": str(small)}, "tokenizer": {"load": str(large)}}
-    with pytest.raises(ValueError, match=r"the tokenizer has \d+ tokens, and .* knows 10: load its own tokenizer"):
-        train(recipe, change, folder=tmp_path / "both")
+    with pytest.raises(
+        ValueError, match=r"the tokenizer has \d+ tokens, but the network in .* only 10: use the tokenizer of"
+    ):
+        train(recipe, change, output=tmp_path / "both")
 
 
 def test_a_decoder_begins_as_its_generation_config_says(tmp_path):
-    """Newer folders have it there alone; what is trained further begins as it did."""
+    """Newer folders have it only there; fine-tuning keeps it."""
     recipe = write_recipe(tmp_path)
-    first = train(recipe, {"training.steps": 1}, folder=tmp_path / "first")
+    first = train(recipe, {"training.steps": 1}, output=tmp_path / "first")
     for name, token in (("config.json", None), ("generation_config.json", 7)):
         values = json.loads((first / name).read_text())
         (first / name).write_text(json.dumps({**values, "decoder_start_token_id": token}))
-    second = train(recipe, {"training.steps": 1, "network": {"load": str(first)}}, folder=tmp_path / "second")
+    second = train(recipe, {"training.steps": 1, "network": {"load": str(first)}}, output=tmp_path / "second")
     assert json.loads((second / "generation_config.json").read_text())["decoder_start_token_id"] == 7
 
 
 def test_what_needs_validation_data_says_so(tmp_path):
     recipe = write_recipe(tmp_path)
-    for change in ({"training.patience": 3}, {"training.average": {"kind": "best", "count": 2}}):
-        with pytest.raises(ValueError, match=r"need data.valid to know the best by"):
-            train(recipe, {**change, "data.valid": []}, folder=tmp_path / "run")
+    for change in ({"training.patience": 3}, {"training.average_checkpoints": {"kind": "best", "count": 2}}):
+        with pytest.raises(ValueError, match=r"need validation data: set data.valid"):
+            train(recipe, {**change, "data.valid": []}, output=tmp_path / "run")
 
 
 TEXT = ["walking and walked, a talk about walks\nand talks"] * 5
 
 
 def words_of(tokenizer, text):
-    """The tokens of a text, those of one word together."""
-    on = continuing(tokenizer)
-    names = {number: token for token, number in tokenizer.vocabulary().items()}
+    """The tokens of a text, grouped by word."""
+    on = continuation_mask(tokenizer)
+    names = {number: token for token, number in tokenizer.get_vocab().items()}
     words = []
-    for number in tokenizer.encode(text, special_tokens=False).ids:
+    for number in tokenizer.encode(text, add_special_tokens=False).ids:
         if on[number] and words:
             words[-1].append(names[number])
         else:
@@ -116,9 +118,9 @@ def words_of(tokenizer, text):
 
 
 def test_words_where_a_text_holds_the_other_kinds_marks():
-    """One `▁` or `Ġ` in a text does not make every piece of it part of one word."""
-    tokenizer = learn(WordPiece(size=60, lower=True), [*TEXT, "▁ Ġ"])
-    assert any(token.startswith(("▁", "ġ", "Ġ")) for token in tokenizer.vocabulary())
+    """A `▁` or `Ġ` in the text does not join all its tokens to one word."""
+    tokenizer = learn(WordPiece(size=60, lowercase=True), [*TEXT, "▁ Ġ"])
+    assert any(token.startswith(("▁", "ġ", "Ġ")) for token in tokenizer.get_vocab())
     joined = ["".join(word).replace("##", "") for word in words_of(tokenizer, "walking walked talks")]
     assert joined == ["walking", "walked", "talks"]
 
@@ -135,9 +137,9 @@ def test_a_divergence_of_half_precision_is_computed_in_whole():
     one, other = torch.randn(2, 5, 8000, generator=draw).bfloat16().unbind()
     other.requires_grad_()
     with torch.autocast("cpu", torch.bfloat16):
-        found = divergence(one, other)
+        found = kl_divergence(one, other)
     exact = other.detach().double().requires_grad_()
-    wanted = divergence(one.double(), exact)
+    wanted = kl_divergence(one.double(), exact)
     found.backward()
     wanted.backward()
     assert found.item() == pytest.approx(wanted.item(), rel=1e-4)
@@ -147,8 +149,8 @@ def test_a_divergence_of_half_precision_is_computed_in_whole():
 def test_layers_are_counted_in_their_own_stack():
     sizes = dict(vocab_size=20, d_model=8, encoder_layers=4, decoder_layers=2, encoder_attention_heads=2)
     sizes |= dict(decoder_attention_heads=2, encoder_ffn_dim=8, decoder_ffn_dim=8, pad_token_id=0)
-    network = build(FAMILIES["bart"].read(sizes, "BartForConditionalGeneration")[0], seed=1)
-    speeds = {name: group.speed for group in groups(network, AdamW(), 0.5) for name in group.names}
+    network = build(FAMILIES["bart"].read_config(sizes, "BartForConditionalGeneration")[0], seed=1)
+    speeds = {name: group.lr_scale for group in parameter_groups(network, AdamWConfig(), 0.5) for name in group.names}
     assert speeds["decoder.blocks.1.feedforward.up.weight"] == speeds["encoder.blocks.3.feedforward.up.weight"] == 0.5
     assert speeds["decoder.blocks.0.feedforward.up.weight"] == speeds["encoder.blocks.2.feedforward.up.weight"] == 0.25
     assert speeds["encoder.blocks.0.feedforward.up.weight"] == 0.5**4

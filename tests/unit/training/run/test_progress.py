@@ -1,22 +1,22 @@
-"""What a person sees while a network is trained."""
+"""The progress display."""
 
 import pytest
 
 from regard.training.run import progress
-from regard.training.run.progress import Lines
+from regard.training.run.progress import LineReporter
 
 
 @pytest.fixture
 def clock(monkeypatch):
-    """A clock that moves when it is told to."""
+    """A clock that the test sets."""
     now = [100.0]
     monkeypatch.setattr(progress.time, "monotonic", lambda: now[0])
     return now
 
 
 def test_speed_and_time_left_are_those_of_updates_after_the_first(clock, capsys):
-    """The first one builds the compiled parts, and takes as long as fifty others."""
-    lines = Lines(None)
+    """The first step builds the native library, and takes as long as fifty others."""
+    lines = LineReporter(None)
     lines.begin(0, 100)
     clock[0] += 50
     lines.update(1, 100, 4.0, 1000)
@@ -32,7 +32,7 @@ def test_speed_and_time_left_are_those_of_updates_after_the_first(clock, capsys)
 
 
 def test_a_run_that_goes_on_counts_from_where_it_was(clock, capsys):
-    lines = Lines(None)
+    lines = LineReporter(None)
     lines.begin(60, 100)
     for step in (61, 62):
         clock[0] += 10
@@ -41,8 +41,8 @@ def test_a_run_that_goes_on_counts_from_where_it_was(clock, capsys):
 
 
 def test_a_run_that_was_halted_soon_tells_its_speed_right_again(clock, capsys):
-    """Asleep for an hour, it is no slower than before; five minutes later it says so."""
-    lines = Lines(None)
+    """After a suspension of an hour, the speed is correct again five minutes later."""
+    lines = LineReporter(None)
     lines.begin(0, 10_000)
     for step in range(1, 700):
         clock[0] += 3600 if step == 300 else 1

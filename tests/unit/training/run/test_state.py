@@ -1,4 +1,4 @@
-"""Faults of the disk: the last good state is always there, and what is said helps."""
+"""Disk errors: the last good checkpoint survives, and messages say what to do."""
 
 import errno
 import os
@@ -12,22 +12,24 @@ from regard.checkpoint import files
 from regard.checkpoint.files import CheckpointError
 from regard.training.run import state
 from regard.training.run.run import train
-from regard.training.run.run_dir import Folder, read_metrics
-from regard.training.run.state import Progress
+from regard.training.run.run_dir import RunDir, read_metrics
+from regard.training.run.state import TrainingProgress
 
 TENSORS = {"parameter/a": torch.arange(6.0).view(2, 3), "optimizer/a:step": torch.tensor(3.0)}
 
 
 def put(folder, step, **more):
-    return state.save(folder, Progress(step=step, **more), TENSORS, {"torch": "1"})
+    return state.save_checkpoint(folder, TrainingProgress(step=step, **more), TENSORS, {"torch": "1"})
 
 
 def test_what_is_written_is_read(tmp_path):
-    progress = Progress(step=5, epoch=2, loss=0.1 + 0.2, best=1 / 3, scores={"4": 1e-17}, finished=True)
-    place = state.save(tmp_path, progress, TENSORS, {"threads": 2})
-    found = state.load(place)
+    progress = TrainingProgress(
+        step=5, epoch=2, loss=0.1 + 0.2, best_value=1 / 3, metric_by_step={"4": 1e-17}, finished=True
+    )
+    place = state.save_checkpoint(tmp_path, progress, TENSORS, {"threads": 2})
+    found = state.load_checkpoint(place)
     assert found.progress == progress
-    assert found.machine == {"threads": 2}
+    assert found.environment == {"threads": 2}
     assert all(torch.equal(found.tensors[name], TENSORS[name]) for name in TENSORS)
 
 
@@ -43,7 +45,7 @@ def test_a_disk_that_is_full_leaves_the_last_state(tmp_path, monkeypatch, call):
     with pytest.raises(OSError, match="No space left"):
         put(tmp_path, 2)
     monkeypatch.undo()
-    assert list(state.saved(tmp_path)) == [1]
+    assert list(state.list_checkpoints(tmp_path)) == [1]
     assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
 
 
@@ -54,7 +56,7 @@ def test_a_library_that_cannot_write_says_so_as_the_disk_does(tmp_path, monkeypa
     monkeypatch.setattr(files, "save_file", refuse)
     with pytest.raises(OSError, match="No space left on device"):
         put(tmp_path, 2)
-    assert not state.saved(tmp_path)
+    assert not state.list_checkpoints(tmp_path)
     assert not list(tmp_path.iterdir())
 
 
@@ -63,17 +65,17 @@ def test_damaged_states_are_told(tmp_path):
     path = place / "state.safetensors"
     path.write_bytes(path.read_bytes()[:-4])
     with pytest.raises(CheckpointError, match=r"step-00000003 cannot be read .*incomplete"):
-        state.load(place)
+        state.load_checkpoint(place)
     (place / "state.json").write_text("{}")
     with pytest.raises(CheckpointError, match=r"step-00000003 was written by another version of regard, or is damaged"):
-        state.load(place)
+        state.load_checkpoint(place)
 
 
 def test_pruning_leaves_what_is_wanted_and_clears_what_is_half(tmp_path):
     for step in (1, 2, 3):
         put(tmp_path, step)
     (tmp_path / ".step-00000004.99.part").mkdir()
-    state.prune(tmp_path, [1, 3])
+    state.prune_checkpoints(tmp_path, [1, 3])
     assert sorted(path.name for path in tmp_path.iterdir()) == ["step-00000001", "step-00000003"]
 
 
@@ -97,29 +99,31 @@ def test_a_line_that_is_no_measurement_is_told(tmp_path, line):
 
 
 def test_two_processes_do_not_write_into_one_run(tmp_path):
-    with Folder(tmp_path / "run").claimed():
-        with pytest.raises(ValueError, match=r"run is another process's: wait for its end, or choose another --folder"):
-            train(write_recipe(tmp_path), {"training.steps": 2}, folder=tmp_path / "run")
+    with RunDir(tmp_path / "run").lock():
+        with pytest.raises(
+            ValueError, match=r"run is locked by another process: wait for it, or choose another --output"
+        ):
+            train(write_recipe(tmp_path), {"training.steps": 2}, output=tmp_path / "run")
         assert not any((tmp_path / "run").iterdir())
-    train(write_recipe(tmp_path), {"training.steps": 2}, folder=tmp_path / "run")
+    train(write_recipe(tmp_path), {"training.steps": 2}, output=tmp_path / "run")
 
 
 def test_metrics_shorter_than_their_state(tmp_path):
-    run = Folder(tmp_path)
+    run = RunDir(tmp_path)
     run.open()
-    run.add({"step": 1})
-    with pytest.raises(ValueError, match="has 12 bytes, and had 99"):
-        run.rewind(99)
+    run.append_metrics({"step": 1})
+    with pytest.raises(ValueError, match="has 12 bytes, but had 99"):
+        run.truncate_metrics(99)
 
 
 def test_the_best_network_is_put_back_after_a_sudden_end(tmp_path):
-    run = Folder(tmp_path)
+    run = RunDir(tmp_path)
     run.open()
     run.replace_best(lambda place: (place / "weights").write_text("old"), {"step": 1}, 0.5)
     run.best.rename(tmp_path / ".best.old")  # the moment between two renames
     run.open()
     assert (run.best / "weights").read_text() == "old"
-    assert run.which() == {"step": 1, "value": 0.5}
+    assert run.best_info() == {"step": 1, "value": 0.5}
     with pytest.raises(OSError, match="No space"):
         run.replace_best(full_disk, {"step": 2}, 0.4)
     assert (run.best / "weights").read_text() == "old"
@@ -128,28 +132,33 @@ def test_the_best_network_is_put_back_after_a_sudden_end(tmp_path):
 def test_a_damaged_state_is_passed_over(tmp_path, capsys):
     recipe = write_recipe(tmp_path)
     change = {"training.steps": 6, "training.save_every": 2}
-    train(recipe, change, folder=tmp_path / "run")
+    train(recipe, change, output=tmp_path / "run")
     expected = files_of(tmp_path / "run")
     path = tmp_path / "run" / "checkpoints" / "step-00000006" / "state.safetensors"
     path.write_bytes(path.read_bytes()[:-1])
-    train(recipe, change, folder=tmp_path / "run", resume=True)
-    said = capsys.readouterr().err
-    assert "step-00000006 cannot be read" in said
-    assert "going on from step 4" in said
+    train(recipe, change, output=tmp_path / "run", resume=True)
+    stderr = capsys.readouterr().err
+    assert "step-00000006 cannot be read" in stderr
+    assert "resuming from step 4" in stderr
     assert files_of(tmp_path / "run") == expected
 
 
 def test_a_mean_from_after_the_state_says_nothing_to_it(tmp_path):
-    """The run had ended with a mean, and goes on from before: what was a new best network is one again."""
+    """The run ended with an averaged model, and resumes from an earlier checkpoint: a new best model is saved again."""
     recipe, run = write_recipe(tmp_path), tmp_path / "run"
-    change = {"training.steps": 6, "training.save_every": 2, "training.evaluate_every": 2, "training.best": "bleu"}
-    change["training.average"] = {"kind": "last", "count": 2}
+    change = {
+        "training.steps": 6,
+        "training.save_every": 2,
+        "training.evaluate_every": 2,
+        "training.best_metric": "bleu",
+    }
+    change["training.average_checkpoints"] = {"kind": "last", "count": 2}
     first, again = iter([1.0, 2.0, 3.0, 9.0]), iter([3.0, 9.0])
-    train(recipe, change, folder=run, measure=lambda _: {"bleu": next(first)})
+    train(recipe, change, output=run, compute_metrics=lambda _: {"bleu": next(first)})
     expected = files_of(run)
-    assert Folder(run).which() == {"step": 6, "mean_of": [4, 6], "value": 9.0}
+    assert RunDir(run).best_info() == {"step": 6, "averaged_steps": [4, 6], "value": 9.0}
     (run / "checkpoints" / "step-00000006" / "state.safetensors").write_bytes(b"")
-    train(recipe, change, folder=run, resume=True, measure=lambda _: {"bleu": next(again)})
+    train(recipe, change, output=run, resume=True, compute_metrics=lambda _: {"bleu": next(again)})
     assert files_of(run) == expected
 
 
@@ -157,7 +166,7 @@ def test_what_cannot_be_read_is_kept_until_the_run_has_passed_it(tmp_path):
     for step in (2, 4, 6):
         put(tmp_path, step)
     (tmp_path / "step-00000006" / "state.json").write_text("{}")
-    found, wrong = state.last(tmp_path)
+    found, wrong = state.load_last_checkpoint(tmp_path)
     assert (found.progress.step, len(wrong)) == (4, 1)
     assert sorted(path.name for path in tmp_path.iterdir()) == [
         "damaged-step-00000006",
@@ -165,40 +174,40 @@ def test_what_cannot_be_read_is_kept_until_the_run_has_passed_it(tmp_path):
         "step-00000004",
     ]
     put(tmp_path, 5)
-    state.prune(tmp_path, [5])
+    state.prune_checkpoints(tmp_path, [5])
     assert sorted(path.name for path in tmp_path.iterdir()) == ["damaged-step-00000006", "step-00000005"]
     put(tmp_path, 6)
-    state.prune(tmp_path, [6])
+    state.prune_checkpoints(tmp_path, [6])
     assert [path.name for path in tmp_path.iterdir()] == ["step-00000006"]
 
 
 def test_a_run_of_which_no_state_can_be_read_is_not_begun_anew(tmp_path):
     recipe = write_recipe(tmp_path)
-    train(recipe, {"training.steps": 4}, folder=tmp_path / "run")
+    train(recipe, {"training.steps": 4}, output=tmp_path / "run")
     for path in (tmp_path / "run" / "checkpoints").glob("step-*/state.json"):
         path.write_text(path.read_text().replace('"progress": {', '"progress": {"from_the_future": 1,'))
     before = files_of(tmp_path / "run")
-    with pytest.raises(CheckpointError, match=r"another version of regard.*No state is left to go on from: remove"):
-        train(recipe, {"training.steps": 4}, folder=tmp_path / "run", resume=True)
+    with pytest.raises(CheckpointError, match=r"another version of regard.*No readable checkpoint left: remove"):
+        train(recipe, {"training.steps": 4}, output=tmp_path / "run", resume=True)
     assert files_of(tmp_path / "run") == before
 
 
 def test_what_differs_is_said(tmp_path, capsys, monkeypatch):
     recipe = write_recipe(tmp_path)
     change = {"training.steps": 4, "training.save_every": 2}
-    train(recipe, change, folder=tmp_path / "run")
-    monkeypatch.setattr(state, "machine", lambda device: {"torch": "9.9", "threads": torch.get_num_threads()})
+    train(recipe, change, output=tmp_path / "run")
+    monkeypatch.setattr(state, "environment", lambda device: {"torch": "9.9", "threads": torch.get_num_threads()})
     capsys.readouterr()
-    train(recipe, {**change, "training.steps": 5}, folder=tmp_path / "run", resume=True)
-    said = capsys.readouterr().err
-    assert f"torch was {torch.__version__} and is 9.9: the last digits may differ" in said
-    assert "  training.steps: was 4, is 5\n" in said
+    train(recipe, {**change, "training.steps": 5}, output=tmp_path / "run", resume=True)
+    stderr = capsys.readouterr().err
+    assert f"torch changed from {torch.__version__} to 9.9: results may differ in the last digits" in stderr
+    assert "  training.steps: 4 → 5\n" in stderr
 
 
 def test_a_folder_that_holds_a_run_is_not_written_over(tmp_path):
     recipe = write_recipe(tmp_path)
-    train(recipe, {"training.steps": 2}, folder=tmp_path / "run")
+    train(recipe, {"training.steps": 2}, output=tmp_path / "run")
     before = files_of(tmp_path / "run")
-    with pytest.raises(ValueError, match=r"already holds a run .a state of step 2 is there.: say --resume"):
-        train(recipe, {"training.steps": 2}, folder=tmp_path / "run")
+    with pytest.raises(ValueError, match=r"already contains a run .checkpoint of step 2.: use --resume"):
+        train(recipe, {"training.steps": 2}, output=tmp_path / "run")
     assert files_of(tmp_path / "run") == before

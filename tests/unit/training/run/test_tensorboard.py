@@ -9,16 +9,16 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from unit.training.tiny_data import write_recipe
 
 from regard.training.run.run import train
-from regard.training.run.run_dir import Folder, read_metrics
+from regard.training.run.run_dir import RunDir, read_metrics
 
 MODULE = "torch.utils.tensorboard"
 
 
 class StandIn:
-    """Writes points as lines of JSON, each writer a file of its own, as event files are."""
+    """Writes points as lines of JSON, one file per writer, like event files."""
 
     def __init__(self, place):
-        folder = Folder(place).place
+        folder = RunDir(place).path
         folder.mkdir(parents=True, exist_ok=True)
         self.file = (folder / f"events.{len(list(folder.iterdir()))}").open("w")
 
@@ -45,12 +45,12 @@ def points(run):
 
 
 def expected(run):
-    """Every number of metrics.jsonl, but for means of states."""
+    """Every value of metrics.jsonl, except those of averaged checkpoints."""
     names = {True: "valid/", False: "train/"}
     return [
         (names[name.startswith("valid_")] + name.removeprefix("valid_"), line["step"], value)
-        for line in read_metrics(Folder(run).metrics)
-        if "mean_of" not in line
+        for line in read_metrics(RunDir(run).metrics)
+        if "averaged_steps" not in line
         for name, value in line.items()
         if name != "step" and not (name == "epoch" and "valid_loss" in line)
     ]
@@ -59,31 +59,31 @@ def expected(run):
 @pytest.mark.usefixtures("stand_in")
 def test_every_number_is_a_point(tmp_path):
     run = tmp_path / "run"
-    change = {"training.tensorboard": True, "training.average": {"kind": "last", "count": 2}}
-    train(write_recipe(tmp_path), change, folder=run)
+    change = {"training.tensorboard": True, "training.average_checkpoints": {"kind": "last", "count": 2}}
+    train(write_recipe(tmp_path), change, output=run)
     assert points(run) == expected(run)
-    assert {"train/loss", "train/rate", "valid/loss", "valid/accuracy"} <= {name for name, *_ in points(run)}
-    assert any("mean_of" in line for line in read_metrics(Folder(run).metrics))
+    assert {"train/loss", "train/lr", "valid/loss", "valid/accuracy"} <= {name for name, *_ in points(run)}
+    assert any("averaged_steps" in line for line in read_metrics(RunDir(run).metrics))
 
 
 @pytest.mark.usefixtures("stand_in")
 def test_a_run_that_goes_on_has_no_point_twice(tmp_path, monkeypatch):
-    """It is stopped two updates after its last state, whose metrics are then made again."""
+    """It is stopped two steps after its last checkpoint, and repeats their metrics."""
     recipe, run = write_recipe(tmp_path), tmp_path / "run"
-    change = {"training.tensorboard": True, "training.report_every": 1}
-    add = Folder.add
+    change = {"training.tensorboard": True, "training.log_every": 1}
+    add = RunDir.append_metrics
 
     def stop(folder, values):
         add(folder, values)
         if values["step"] == 10:
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(Folder, "add", stop)
+    monkeypatch.setattr(RunDir, "append_metrics", stop)
     with pytest.raises(KeyboardInterrupt):
-        train(recipe, change, folder=run)
-    monkeypatch.setattr(Folder, "add", add)
+        train(recipe, change, output=run)
+    monkeypatch.setattr(RunDir, "append_metrics", add)
     assert max(step for _, step, _ in points(run)) == 10
-    train(recipe, change, folder=run, resume=True)
+    train(recipe, change, output=run, resume=True)
     assert points(run) == expected(run)
     assert len({(name, step) for name, step, _ in points(run)}) == len(points(run))
 
@@ -91,14 +91,14 @@ def test_a_run_that_goes_on_has_no_point_twice(tmp_path, monkeypatch):
 def test_without_the_package_it_is_said_how_to_have_it(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, MODULE, None)  # as if it were not installed
     with pytest.raises(ValueError, match=r"needs the package tensorboard .*pip install 'regard\[tensorboard\]'"):
-        train(write_recipe(tmp_path), {"training.tensorboard": True}, folder=tmp_path / "run")
+        train(write_recipe(tmp_path), {"training.tensorboard": True}, output=tmp_path / "run")
     assert not (tmp_path / "run").exists()
-    train(write_recipe(tmp_path), {"training.steps": 1}, folder=tmp_path / "run")  # nobody asks for it
+    train(write_recipe(tmp_path), {"training.steps": 1}, output=tmp_path / "run")  # not enabled, so not needed
 
 
 def test_tensorboard_itself_reads_them(tmp_path):
     run = tmp_path / "run"
-    train(write_recipe(tmp_path), {"training.tensorboard": True}, folder=run)
+    train(write_recipe(tmp_path), {"training.tensorboard": True}, output=run)
     found = EventAccumulator(str(run / "tensorboard")).Reload()
     read = {(name, e.step): e.value for name in found.Tags()["scalars"] for e in found.Scalars(name)}
     assert read == pytest.approx({(name, step): value for name, step, value in expected(run)})
