@@ -1,4 +1,4 @@
-"""`regard convert`: from one layout or precision to another."""
+"""`regard convert`: convert a model to another layout or precision."""
 
 from __future__ import annotations
 
@@ -10,49 +10,60 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from regard.cli.text_io import Precision
+
 if TYPE_CHECKING:
     from regard.checkpoint.load import AnyNetwork
     from regard.engine.shortlist import Shortlist
 
-BESIDE = ["tokenizer*", "vocab*", "merges.txt", "*.model", "*.spm", "special_tokens_map.json", "added_tokens.json"]
-BESIDE += ["generation_config.json", "regard.json", "shortlist.safetensors"]
+COMPANION_FILES = [
+    "tokenizer*",
+    "vocab*",
+    "merges.txt",
+    "*.model",
+    "*.spm",
+    "special_tokens_map.json",
+    "added_tokens.json",
+]
+COMPANION_FILES += ["generation_config.json", "regard.json", "shortlist.safetensors"]
+"""Files of a model folder, besides the weights and the config, that are copied."""
 
 
 class Layout(enum.StrEnum):
-    """How tensors are named."""
+    """Naming scheme of the tensors."""
 
     FAMILY = "family"
+    REGARD = "regard"
     OWN = "own"
-
-
-class Precision(enum.StrEnum):
-    """What matrices are kept in."""
-
-    INT8 = "int8"
-
-
-class Dtype(enum.StrEnum):
-    """The type of the numbers."""
-
-    FLOAT32 = "float32"
-    FLOAT16 = "float16"
-    BFLOAT16 = "bfloat16"
-    FLOAT64 = "float64"
+    """The former name of `regard`, still accepted."""
 
 
 def convert(
-    source: Annotated[Path, typer.Argument(help="A model's folder: ours or Hugging Face's, safetensors or old .bin.")],
-    target: Annotated[Path, typer.Argument(help="The folder to write.")],
+    source: Annotated[
+        Path, typer.Argument(help="Model folder in the regard or the Hugging Face layout (safetensors or .bin).")
+    ],
+    target: Annotated[Path, typer.Argument(help="Folder to write.")],
     layout: Annotated[
-        Layout, typer.Option(help="`family`: as the family publishes it, so that it opens elsewhere. `own`: our names.")
+        Layout,
+        typer.Option(
+            metavar="<family|regard>",
+            help="Tensor names: `family` is the published layout, which other libraries read; `regard` is ours.",
+        ),
     ] = Layout.FAMILY,
-    dtype: Annotated[Dtype | None, typer.Option(help="The type of the weights; as they are if left out.")] = None,
     precision: Annotated[
-        Precision | None, typer.Option(help="Round the matrices to bytes: a quarter of the size, and faster to run.")
+        Precision | None,
+        typer.Option(
+            help="Data type of the weights; int8 quantizes the matrices: a quarter of the size, faster. [unchanged]"
+        ),
     ] = None,
-    measure: Annotated[
+    calibration: Annotated[
         Path | None,
-        typer.Option(exists=True, dir_okay=False, help="Texts, one a line, to measure on what rounding loses."),
+        typer.Option(
+            exists=True,
+            dir_okay=False,
+            metavar="FILE",
+            help="Texts, one per line, on which the quantization error of int8 is measured.",
+        ),
     ] = None,
     shortlist: Annotated[
         tuple[Path, Path] | None,
@@ -60,91 +71,98 @@ def convert(
             exists=True,
             dir_okay=False,
             metavar="SOURCE-FILE TARGET-FILE",
-            help="Parallel text, to learn from which tokens `translate --shortlist` has to score.",
+            help="Parallel text from which the shortlist for `translate --shortlist` is learned.",
         ),
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Write into a folder that is not empty.")] = False,
 ) -> None:
-    """Read the model in SOURCE, report on every tensor, and write it to TARGET with all that lies beside it."""
+    """Load the model in SOURCE, report how every tensor was loaded, and save it with its tokenizer in TARGET."""
     if target.exists() and (not target.is_dir() or any(target.iterdir())) and not force:
-        raise typer.BadParameter(f"{target} is there and not empty: choose another name, or say --force")
+        raise typer.BadParameter(f"{target} exists and is not empty: choose another name, or add --force")
     if target.resolve() == source.resolve():
-        raise typer.BadParameter("TARGET is SOURCE: choose another name")
-    if measure is not None and precision is None:
-        raise typer.BadParameter("--measure is for --precision int8: without it nothing is lost")
-    if dtype is not None and precision is not None:
-        raise typer.BadParameter("what is not rounded to bytes stays in float32: leave --dtype or --precision out")
+        raise typer.BadParameter("TARGET is the same folder as SOURCE: choose another name")
+    quantize = precision is Precision.INT8
+    if calibration is not None and not quantize:
+        raise typer.BadParameter("--calibration requires --precision int8: it measures the quantization error")
     import torch
 
     from regard.checkpoint.load import load
     from regard.checkpoint.save import save
     from regard.engine import quantization_error
     from regard.engine import shortlist as shortlists
-    from regard.engine.compiler import matrices
+    from regard.engine.compiler import quantizable_weights
 
-    network, report = load(source, dtype=torch.float32 if precision else None)
+    network, report = load(source, dtype=torch.float32 if quantize else None)
     sys.stderr.write(report.render() + "\n")
-    kind = None if dtype is None else getattr(torch, dtype.value)
-    in_bytes = matrices(network) if precision else ()
-    learnt = _shortlist(network, source, shortlist) if shortlist else None
-    own = layout is Layout.OWN
-    written = save(network, target, origin=report.origin, dtype=kind, own_names=own, in_bytes=in_bytes)
-    (target / shortlists.FILE).unlink(missing_ok=True)
-    beside = sorted({path for pattern in BESIDE for path in source.glob(pattern) if path.is_file()})
-    for path in beside:
+    dtype = None if precision is None or quantize else getattr(torch, precision.value)
+    quantized = quantizable_weights(network) if quantize else ()
+    learned = _learn_shortlist(network, source, shortlist) if shortlist else None
+    regard_layout = layout is not Layout.FAMILY
+    saved_layout = save(
+        network, target, origin=report.origin, dtype=dtype, regard_layout=regard_layout, int8_weights=quantized
+    )
+    (target / shortlists.SHORTLIST_FILE).unlink(missing_ok=True)
+    companions = sorted({path for pattern in COMPANION_FILES for path in source.glob(pattern) if path.is_file()})
+    for path in companions:
         shutil.copyfile(path, target / path.name)
-    names = f", with {', '.join(path.name for path in beside)}" if beside else ""
-    sys.stderr.write(f"{target}: written in the layout of {written}{names}\n")
-    (target / quantization_error.FILE).unlink(missing_ok=True)  # what --force found there
-    if learnt:
-        shortlists.write(target, learnt)
-    if precision:
-        _measure(network, source, target, measure)
+    names = f", with {', '.join(path.name for path in companions)}" if companions else ""
+    sys.stderr.write(f"{target}: saved in the layout of {saved_layout}{names}\n")
+    (target / quantization_error.ENGINE_FILE).unlink(missing_ok=True)  # with --force, one of a previous conversion
+    if learned:
+        shortlists.save_shortlist(target, learned)
+    if quantize:
+        _measure_quantization_error(network, source, target, calibration)
 
 
-def _shortlist(network: AnyNetwork, source: Path, files: tuple[Path, Path]) -> Shortlist:
-    """Learn which tokens go with which, and say how short the lists become."""
+def _learn_shortlist(network: AnyNetwork, source: Path, files: tuple[Path, Path]) -> Shortlist:
+    """Learn a shortlist from parallel text and report its mean length."""
     from itertools import islice
 
     from regard.data.example import Pair
     from regard.data.reader import read
-    from regard.generation.inputs import rooms
+    from regard.generation.inputs import length_limits
     from regard.tasks import word_alignment
-    from regard.tokenization.tokenizer_loader import load
+    from regard.tokenization.tokenizer_loader import load_tokenizer
     from regard.transformer.network import EncoderDecoder
 
     if not isinstance(network, EncoderDecoder):
-        raise typer.BadParameter("--shortlist is for networks with an encoder and a decoder: leave it out")
-    tokenizer, (one, other) = load(source), rooms(network)
-    assert one is not None
-    found = word_alignment.learn(read(Pair, files), tokenizer, (one.vocabulary, other.vocabulary))
-    length = word_alignment.usual_length(islice(read(Pair, files), word_alignment.LINES), tokenizer, found)
-    sys.stderr.write(f"shortlist: {length:,.0f} of {found.vocabulary:,} tokens for a text, on average\n")
-    return found
+        raise typer.BadParameter("--shortlist requires an encoder-decoder network: remove it")
+    tokenizer, (source_limits, target_limits) = load_tokenizer(source), length_limits(network)
+    assert source_limits is not None
+    sizes = source_limits.vocabulary, target_limits.vocabulary
+    shortlist = word_alignment.learn_shortlist(read(Pair, files), tokenizer, sizes)
+    length = word_alignment.mean_shortlist_length(
+        islice(read(Pair, files), word_alignment.LINES_PER_BATCH), tokenizer, shortlist
+    )
+    sys.stderr.write(f"shortlist: {length:,.0f} of {shortlist.vocabulary:,} tokens per text on average\n")
+    return shortlist
 
 
-def _measure(network: AnyNetwork, source: Path, target: Path, texts: Path | None) -> None:
-    """Run what was written beside what it was made of, and keep in the folder how far apart they are."""
+def _measure_quantization_error(network: AnyNetwork, source: Path, target: Path, texts: Path | None) -> None:
+    """Compare the quantized network with the original one, and store the result in the folder."""
     from itertools import islice
 
     import regard.model
     from regard.engine import quantization_error
-    from regard.engine.linear import Precision as Kind
+    from regard.engine.linear import Precision as EnginePrecision
     from regard.tasks import calibration
-    from regard.tokenization.text_files import lines
+    from regard.tokenization.text_files import read_lines
 
-    quantization_error.write(target, Kind.INT8, None)  # so that it is known for what it is, even if measuring fails
-    rounded = regard.model.load(target, precision=Kind.INT8)
+    # Mark the folder as int8 first: the mark is then there even if the measurement fails.
+    quantization_error.write_engine_file(target, EnginePrecision.INT8, None)
+    quantized = regard.model.load(target, precision=EnginePrecision.INT8)
     if texts is None:
-        found, on = calibration.drawn(network), "what was drawn by chance (--measure FILE: on your texts)"
+        samples, dataset = calibration.random_probes(network), "random tokens (--calibration FILE: on your texts)"
     else:
-        plain = regard.model.load(source)
-        given = (line for _, line in islice(lines(str(texts)), calibration.COUNT * 4))
-        found, on = calibration.of_texts(network, plain.tokenizer, plain.habits, given), texts.name
-    loss, why = None, "there was no text to read"
-    try:
-        loss = quantization_error.measure(network, rounded.network, found, on) if found else None
-    except ValueError as error:  # a head may look for a token that chance did not draw
-        why = str(error)
-    quantization_error.write(target, Kind.INT8, loss)
-    sys.stderr.write(f"int8: {loss or f'what that loses was not measured: {why}'}\n")
+        model = regard.model.load(source)
+        lines = (line for _, line in islice(read_lines(str(texts)), calibration.NUM_TEXTS * 4))
+        samples = calibration.probes_from_texts(network, model.tokenizer, model.generation_config, lines)
+        dataset = texts.name
+    metrics, reason = None, "there are no texts to measure on"
+    if samples:
+        try:
+            metrics = quantization_error.measure_quantization_error(network, quantized.network, samples, dataset)
+        except ValueError as error:  # a head may need a token that is not among the random ones
+            reason = str(error)
+    quantization_error.write_engine_file(target, EnginePrecision.INT8, metrics)
+    sys.stderr.write(f"int8: {metrics or f'the quantization error was not measured: {reason}'}\n")

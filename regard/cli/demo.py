@@ -1,6 +1,7 @@
-"""`regard demo`: train a small Transformer here and now, and use it.
+"""`regard demo`: train a small Transformer and use it.
 
-It learns to read dates, written in four languages in some fifty ways, from data that it makes itself.
+The network learns to convert dates, written in four languages and about fifty formats, to ISO 8601. The training data
+is synthetic.
 """
 
 from __future__ import annotations
@@ -16,12 +17,12 @@ if TYPE_CHECKING:
     from regard.model import Model
 
 RECIPE = """\
-# The recipe of `regard demo`. Try your own: regard train recipe.toml
+# The recipe of `regard demo`. Change it and run: regard train recipe.toml
 
 task = "translate"
 
 [data]
-train = ["train.text", "train.iso"]     # one date a line, as people write it; the same date as ISO 8601
+train = ["train.text", "train.iso"]     # one date per line as people write it; the same date in ISO 8601
 valid = ["valid.text", "valid.iso"]
 
 [tokenizer]
@@ -38,46 +39,50 @@ inner_dim = 192
 dropout = 0.05
 
 [objective]
-smoothing = 0.0
+label_smoothing = 0.0
 
 [training]
-tokens = 2048
+batch_tokens = 2048
 steps = 750
-optimizer = { kind = "adamw", rate = 3e-3, betas = [0.9, 0.98], decay = 0.01 }
-schedule = { kind = "linear", warmup = 100 }
+optimizer = { kind = "adamw", lr = 3e-3, betas = [0.9, 0.98], weight_decay = 0.01 }
+schedule = { kind = "linear", warmup_steps = 100 }
 evaluate_every = 375
 save_every = 375
 """
-TRAINING, CHOOSING, EXAM = 60_000, 500, 1_000
-"""Days to learn from, others by which the best state is chosen, and others again for the examination at the end."""
-TIMES = 3
-"""How often each day is written down to learn from, each time in another way."""
+TRAIN_DAYS, VALID_DAYS, TEST_DAYS = 60_000, 500, 1_000
+"""Number of days in the training, validation and test split. The splits have no day in common."""
+WRITINGS_PER_DAY = 3
+"""Number of training examples per day, each in a random format."""
 EXAMPLE = "der fünfte März neunzehnhundertsiebenundachtzig"
 SHADES = " ░▒▓█"
 
 
 def demo(
-    folder: Annotated[Path, typer.Option(help="Where the demo keeps its data and its model.")] = Path("runs/demo"),
-    steps: Annotated[int | None, typer.Option(min=1, help="Train for so many steps, not as the recipe says.")] = None,
+    output: Annotated[
+        Path, typer.Option("-o", "--output", help="Folder for the data and the model of the demo.")
+    ] = Path("runs/demo"),
+    steps: Annotated[
+        int | None, typer.Option(min=1, help="Number of training steps. [as in the recipe of the demo]")
+    ] = None,
 ) -> None:
-    """Train a small Transformer that reads dates (two minutes on two cores), and use it."""
-    say("regard demo: a Transformer learns to read dates, like “the fifth of March, nineteen eighty-seven”.")
-    best = folder / "run" / "best"
-    if (folder / "done").exists():
-        say(f"It was trained before and is in {best}. Delete {folder} to train it again.")
+    """Train a small Transformer that converts dates to ISO 8601 (two minutes on two cores), and use it."""
+    log("regard demo: train a Transformer on dates such as “the fifth of March, nineteen eighty-seven”.")
+    best = output / "run" / "best"
+    if (output / "done").exists():
+        log(f"The model was trained before and is in {best}. Delete {output} to train it again.")
     else:
-        _train(folder, steps)
+        _train(output, steps)
     import regard.model
 
     model = regard.model.load(best)
-    _examine(model)
-    _picture(model)
-    say(
-        f"The model is in {best}. Every command takes it, for example:\n"
+    _evaluate(model)
+    _show_attention(model)
+    log(
+        f"The model is in {best}. Use it with the other commands, for example:\n"
         f'  regard translate {best} "le 14 juillet 1989"\n  regard show {best}\n  regard tokenize {best} "May 1, 2024"'
     )
     if sys.stdin.isatty():
-        _talk(model)
+        _interactive(model)
 
 
 def _train(folder: Path, steps: int | None) -> None:
@@ -85,71 +90,77 @@ def _train(folder: Path, steps: int | None) -> None:
     from regard.training.run.run import train
 
     folder.mkdir(parents=True, exist_ok=True)
-    which = dates.days(TRAINING + CHOOSING, seed=0)
-    for name, days in (("train", TIMES * which[:TRAINING]), ("valid", which[TRAINING:])):
-        texts, isos = zip(*dates.pairs(days, dates.SEEN, seed=len(days)), strict=True)
+    days = dates.sample_days(TRAIN_DAYS + VALID_DAYS, seed=0)
+    splits = {"train": WRITINGS_PER_DAY * days[:TRAIN_DAYS], "valid": days[TRAIN_DAYS:]}
+    for name, split in splits.items():
+        texts, isos = zip(*dates.make_pairs(split, dates.TRAIN_TEMPLATES, seed=len(split)), strict=True)
         (folder / f"{name}.text").write_text("\n".join(texts) + "\n", encoding="utf-8")
         (folder / f"{name}.iso").write_text("\n".join(isos) + "\n", encoding="utf-8")
     (folder / "recipe.toml").write_text(RECIPE, encoding="utf-8")
-    say(f"made {TIMES * TRAINING:,} examples to learn from, in {len(dates.SEEN)} ways of writing a date; for example:")
+    num_examples, num_formats = WRITINGS_PER_DAY * TRAIN_DAYS, len(dates.TRAIN_TEMPLATES)
+    log(f"generated {num_examples:,} training examples in {num_formats} date formats; for example:")
     for line in texts[:3]:
-        say(f"  {line}")
+        log(f"  {line}")
     run = folder / "run"
-    changes = {} if steps is None else {"training.steps": steps}
-    train(folder / "recipe.toml", changes, folder=run, resume=(run / "recipe.toml").exists())
+    overrides = {} if steps is None else {"training.steps": steps}
+    train(folder / "recipe.toml", overrides, output=run, resume=(run / "recipe.toml").exists())
     if steps is None:
         (folder / "done").touch()
 
 
-def _examine(model: Model) -> None:
-    """How many dates it reads right that it has never seen, and how many written in ways that it has never seen."""
+def _evaluate(model: Model) -> None:
+    """Print the exact match on unseen dates in known formats, and in formats that are not in the training data."""
     from regard.demo import dates
-    from regard.tasks.translate import Wish
+    from regard.tasks.translate import TranslateOptions
 
-    days = dates.days(TRAINING + CHOOSING + EXAM, seed=0)[-EXAM:]
-    for what, ways in (
-        ("dates that it has never seen", dates.SEEN),
-        ("ways of writing that it has never seen", dates.UNSEEN),
+    days = dates.sample_days(TRAIN_DAYS + VALID_DAYS + TEST_DAYS, seed=0)[-TEST_DAYS:]
+    for name, templates in (
+        ("unseen dates", dates.TRAIN_TEMPLATES),
+        ("unseen dates in unseen formats", dates.HELD_OUT_TEMPLATES),
     ):
-        texts, isos = zip(*dates.pairs(days, ways, seed=7), strict=True)
-        read = [written.text for written in model.translator(Wish()).translate(texts)]
-        right = sum(one == other for one, other in zip(read, isos, strict=True))
-        sys.stdout.write(f"{what}: {right / len(isos):.3f} of {len(isos):,} read exactly right\n")
-        wrong = [(text, said) for text, said, iso in zip(texts, read, isos, strict=True) if said != iso]
-        for text, said in wrong[:2]:
-            say(f"  it read “{text}” as {said}")
+        texts, references = zip(*dates.make_pairs(days, templates, seed=7), strict=True)
+        outputs = [result.text for result in model.translator(TranslateOptions()).translate(texts)]
+        correct = sum(output == reference for output, reference in zip(outputs, references, strict=True))
+        sys.stdout.write(f"{name}: {correct / len(references):.3f} of {len(references):,} exactly right\n")
+        triples = zip(texts, outputs, references, strict=True)
+        wrong = [(text, output) for text, output, reference in triples if output != reference]
+        for text, output in wrong[:2]:
+            log(f"  wrong: “{text}” as {output}")
     sys.stdout.flush()
 
 
-def _picture(model: Model) -> None:
-    """What the decoder looks at while it writes one date."""
+def _show_attention(model: Model) -> None:
+    """Print the cross-attention weights of one example as shades of gray."""
     import torch
 
-    from regard.transformer.capture import watch
+    from regard.transformer.activation_capture import capture
     from regard.transformer.network import EncoderDecoder
 
     network, tokenizer = model.network, model.tokenizer
     assert isinstance(network, EncoderDecoder)
     source = tokenizer.encode(EXAMPLE)
-    target = tokenizer.target.encode(model.translate(EXAMPLE)[0].text)
+    target = tokenizer.target.encode(model.translate(EXAMPLE).text)
     address = "decoder.blocks.1.cross_attention"
-    given = [model.habits.start or 0, *target.ids[:-1]]
-    with torch.no_grad(), watch(network, address) as seen:
-        network(torch.tensor([source.ids]), torch.tensor([given]))
-    say("\nWhere it looks while it writes a date (down: what it writes; across: what it reads):\n")
-    weights = seen[address][0].mean(dim=0)
-    cuts = [*(start for start, _ in source.offsets[:-1]), len(EXAMPLE)]  # a letter of several tokens is shown once
-    shown = [*(EXAMPLE[start:end] for start, end in pairwise(cuts)), "·"]
-    say("             " + "".join(shown))
+    decoder_input = [model.generation_config.decoder_start_token_id or 0, *target.ids[:-1]]
+    with torch.no_grad(), capture(network, address) as captured:
+        network(torch.tensor([source.ids]), torch.tensor([decoder_input]))
+    log("\nCross-attention (rows: output tokens; columns: input text):\n")
+    weights = captured[address][0].mean(dim=0)
+    # A token reaches to the start of the next one: a character of several tokens is then shown once.
+    bounds = [*(start for start, _ in source.offsets[:-1]), len(EXAMPLE)]
+    columns = [*(EXAMPLE[start:end] for start, end in pairwise(bounds)), "·"]
+    log("             " + "".join(columns))
     for token, row in zip(target.tokens, weights, strict=True):
-        cells = (SHADES[min(4, int(5 * share))] * len(text) for share, text in zip(row.tolist(), shown, strict=True))
-        say(f"  {token:>10} {''.join(cells)}")
-    say("")
+        cells = (
+            SHADES[min(4, int(5 * weight))] * len(text) for weight, text in zip(row.tolist(), columns, strict=True)
+        )
+        log(f"  {token:>10} {''.join(cells)}")
+    log("")
 
 
-def _talk(model: Model) -> None:
-    """Read what a person types."""
-    say("Type a date in English, German, French or Spanish (an empty line ends):")
+def _interactive(model: Model) -> None:
+    """Convert the dates that the user types."""
+    log("Type a date in English, German, French or Spanish (an empty line ends the demo):")
     while True:
         try:
             text = input("> ").strip()
@@ -157,10 +168,10 @@ def _talk(model: Model) -> None:
             return
         if not text:
             return
-        sys.stdout.write(f"{model.translate(text)[0].text}\n")
+        sys.stdout.write(f"{model.translate(text).text}\n")
 
 
-def say(line: str) -> None:
-    """Progress and remarks go to standard error."""
+def log(line: str) -> None:
+    """Write a line to standard error."""
     sys.stderr.write(line + "\n")
     sys.stderr.flush()

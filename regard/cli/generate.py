@@ -1,4 +1,4 @@
-"""`regard generate`: texts continued."""
+"""`regard generate`: generate continuations of prompts with a decoder-only model."""
 
 from __future__ import annotations
 
@@ -6,65 +6,90 @@ from typing import Annotated
 
 import typer
 
-from regard.cli.text_io import PRECISION, Wanted
+from regard.cli.text_io import PRECISION_OPTION, Precision
 
 
 def generate(
-    model: Annotated[str, typer.Argument(help="A model's folder.")],
-    prompt: Annotated[str | None, typer.Argument(help="A prompt, a file with one a line, or - (the default).")] = None,
-    sample: Annotated[bool, typer.Option("--sample", help="Draw tokens by chance, not the likeliest.")] = False,
-    temperature: Annotated[float, typer.Option(help="With --sample: below 1 plainer, above 1 wilder.")] = 1.0,
-    top_k: Annotated[int | None, typer.Option(min=1, help="With --sample: among the k likeliest.")] = None,
-    top_p: Annotated[float | None, typer.Option(help="With --sample: among the likeliest that make up p.")] = None,
-    min_p: Annotated[float | None, typer.Option(help="With --sample: none below p times the likeliest.")] = None,
-    seed: Annotated[int, typer.Option(help="With --sample: the same seed, the same text.")] = 0,
-    beam: Annotated[int | None, typer.Option(min=1, help="Beams; 1 is greedy. [the model's own, or 1]")] = None,
-    n_best: Annotated[int, typer.Option(min=1, help="Texts for each prompt.")] = 1,
-    length_penalty: Annotated[float | None, typer.Option(help="Beams: above 1, longer texts are preferred.")] = None,
-    repetition_penalty: Annotated[
-        float | None, typer.Option(help="Above 1: what was written becomes less likely.")
+    model: Annotated[str, typer.Argument(help="Model folder.")],
+    prompt: Annotated[
+        str | None,
+        typer.Argument(help="A prompt, a file with one prompt per line, or - for standard input (the default)."),
     ] = None,
-    no_repeat: Annotated[int | None, typer.Option(min=1, help="No row of so many tokens comes twice.")] = None,
-    limit: Annotated[int | None, typer.Option(min=1, help="Tokens at most. [as the network allows]")] = None,
-    stop: Annotated[list[str] | None, typer.Option(help="A text that ends the text; may be given again.")] = None,
-    end_loops: Annotated[bool, typer.Option("--end-loops", help="End a text that goes in circles.")] = False,
-    control: Annotated[str | None, typer.Option(help="A control code (CTRL).")] = None,
-    precision: Annotated[Wanted | None, PRECISION] = None,
-    stream: Annotated[bool, typer.Option("--stream", help="Show the text as it is written.")] = False,
+    sample: Annotated[bool, typer.Option("--sample", help="Sample tokens at random.")] = False,
+    temperature: Annotated[
+        float,
+        typer.Option(help="With --sample: softmax temperature; below 1 less random, above 1 more."),
+    ] = 1.0,
+    top_k: Annotated[int | None, typer.Option(min=1, help="With --sample: only the k most likely tokens.")] = None,
+    top_p: Annotated[
+        float | None,
+        typer.Option(help="With --sample: only the most likely tokens with a total probability of p (nucleus)."),
+    ] = None,
+    min_p: Annotated[
+        float | None,
+        typer.Option(help="With --sample: only tokens with at least p times the highest probability."),
+    ] = None,
+    seed: Annotated[int, typer.Option(help="With --sample: random seed; the same seed gives the same text.")] = 0,
+    beam: Annotated[
+        int | None,
+        typer.Option(
+            "--beam", "--num-beams", min=1, help="Beam size; 1 is greedy search. [from the generation config, else 1]"
+        ),
+    ] = None,
+    n_best: Annotated[int, typer.Option(min=1, help="Number of outputs per prompt.")] = 1,
+    length_penalty: Annotated[
+        float | None, typer.Option(help="Beam search: exponent of the length penalty; above 1 favors longer texts.")
+    ] = None,
+    repetition_penalty: Annotated[
+        float | None, typer.Option(help="Above 1: makes tokens less likely that already occurred.")
+    ] = None,
+    no_repeat_ngram_size: Annotated[
+        int | None, typer.Option(min=1, help="No n-gram of this many tokens occurs twice.")
+    ] = None,
+    max_new_tokens: Annotated[
+        int | None, typer.Option(min=1, help="Maximum number of generated tokens. [from the context length]")
+    ] = None,
+    stop: Annotated[list[str] | None, typer.Option(help="Stop at this string; can be repeated.")] = None,
+    stop_on_repetition: Annotated[
+        bool, typer.Option("--stop-on-repetition", help="Stop when the output repeats itself.")
+    ] = False,
+    control: Annotated[str | None, typer.Option(help="Control code (CTRL).")] = None,
+    precision: Annotated[Precision | None, PRECISION_OPTION] = None,
+    stream: Annotated[bool, typer.Option("--stream", help="Print the text while it is generated.")] = False,
     as_json: Annotated[
-        bool, typer.Option("--json", help="One JSON object a line: scores, tokens, why it stopped.")
+        bool, typer.Option("--json", help="Print one JSON object per line: scores, tokens, stop reason.")
     ] = False,
 ) -> None:
-    """Continue PROMPT with MODEL: one line in, one line out, in order.
+    """Generate a continuation of PROMPT with MODEL: one output line per input line, in order.
 
-    The prompt itself is not repeated. Where there are several, a line break in a result is written as \\n.
+    The output does not contain the prompt. With several prompts, a line break in an output is printed as \\n.
     """
-    from regard.cli.text_io import Inputs, asking, opened, show, show_streams
+    from regard.cli.text_io import TextInputs, load_model, usage_errors, write_results, write_streams
 
     if not sample and (temperature != 1 or top_k is not None or top_p is not None or min_p is not None):
-        raise typer.BadParameter("--temperature, --top-k, --top-p and --min-p draw by chance: add --sample")
+        raise typer.BadParameter("--temperature, --top-k, --top-p and --min-p are options of sampling: add --sample")
     if stream and n_best > 1:
-        raise typer.BadParameter("--stream shows one text as it is written: leave --n-best out")
-    inputs, ready = Inputs(prompt), opened(model, precision)
-    from regard.tasks.generate import Chance, Wish
+        raise typer.BadParameter("--stream prints one text per prompt: remove --n-best")
+    inputs, loaded = TextInputs(prompt), load_model(model, precision)
+    from regard.tasks.generate import GenerateOptions, Sampling
 
-    with asking():
-        chance = Chance(seed=seed, temperature=temperature, top_k=top_k, top_p=top_p, min_p=min_p)
-        generator = ready.generator(
-            Wish(
-                chance=chance if sample else None,
+    with usage_errors():
+        sampling = Sampling(seed=seed, temperature=temperature, top_k=top_k, top_p=top_p, min_p=min_p)
+        generator = loaded.generator(
+            GenerateOptions(
+                sampling=sampling if sample else None,
                 beam=beam,
                 n_best=n_best,
                 length_penalty=length_penalty,
                 repetition_penalty=repetition_penalty,
-                no_repeat=no_repeat,
-                limit=limit,
+                no_repeat_ngram_size=no_repeat_ngram_size,
+                max_new_tokens=max_new_tokens,
                 stop=tuple(stop or ()),
-                end_loops=end_loops,
+                stop_on_repetition=stop_on_repetition,
                 control=control,
             )
         )
     if stream:
-        show_streams(map(generator.stream, inputs), inputs.single, as_json)
+        write_streams(map(generator.stream, inputs), inputs.is_single_text, as_json)
     else:
-        show(generator.generate(inputs, window=inputs.window), inputs, as_json)
+        write_results(generator.generate(inputs, buffer_size=inputs.buffer_size), inputs, as_json)

@@ -1,10 +1,14 @@
-"""`regard`: the commands, gathered. Nothing heavy is imported before a command runs, so `--help` answers at once."""
+"""The `regard` command and its subcommands.
+
+torch and other large packages are imported only inside the commands, so `--help` stays fast.
+"""
 
 from __future__ import annotations
 
 import os
 import sys
 import threading
+from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn, TextIO
 
 import typer
@@ -12,49 +16,77 @@ from typer.core import TyperGroup
 
 from regard.cli import convert, demo, doctor, generate, plot, recipes, show, tokenize, train, translate
 
+OLD_OPTIONS: dict[str, dict[str, str]] = {
+    "convert": {"--measure": "--calibration"},
+    "demo": {"--folder": "--output"},
+    "doctor": {"--length": "--max-length", "--lines": "--max-lines"},
+    "recipes": {"--copy": "--output"},
+    "tokenize": {"--read-special": "--parse-special"},
+    "train": {"--folder": "--output"},
+}
+"""Former names of options, by command. They are still accepted, but `--help` does not list them."""
 
-class AsGiven:
-    """What has the right type already, or is not given, stays as it is: typer would import pydantic (0.1 s) to learn
-    that. Everything else is typer's to read."""
+
+class RawParam:
+    """Skip pydantic for a value that needs no conversion.
+
+    To validate a value, typer imports pydantic (0.1 s). A value that is None or already has the annotated type is
+    returned unchanged; typer validates every other value.
+    """
 
     def __init__(self, parameter: Any) -> None:
-        self.parameter, self.kind = parameter, parameter.type_descriptor.annotation
+        self.parameter, self.annotation = parameter, parameter.type_descriptor.annotation
 
     def coerce(self, value: Any, param: Any, ctx: Any) -> Any:
-        """The value of an option or argument."""
-        if (value is None and param.nargs == 1 and not param.multiple) or type(value) is self.kind:
+        """Return the validated value of an option or argument."""
+        if (value is None and param.nargs == 1 and not param.multiple) or type(value) is self.annotation:
             return value
         self.parameter._runtime_param = None
         return self.parameter.get_runtime_param().coerce(value, param=param, ctx=ctx)
 
 
-class Commands(TyperGroup):
-    """All commands, and their options read without pydantic where they can be."""
+class CommandGroup(TyperGroup):
+    """The group of all commands. It avoids pydantic where possible and accepts former option names."""
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        """A command."""
+        """Return a command by name, or None."""
         command = super().get_command(ctx, cmd_name)
         for parameter in command.get_params(ctx) if command else ():
-            _read_as_given(parameter)
+            _skip_pydantic(parameter)
         return command
 
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """Return the name of the command, the command, and its arguments with current option names."""
+        name, command, rest = super().resolve_command(ctx, args)
+        return name, command, rename_options(rest, OLD_OPTIONS.get(name or "", {}))
+
     def get_help_option(self, ctx: Any) -> Any:
-        """The `--help` of `regard` itself, which is not given in `regard show --help`."""
+        """Return the `--help` option of `regard` itself; that of a command is one of its parameters."""
         option = super().get_help_option(ctx)
         if option is not None:
-            _read_as_given(option)
+            _skip_pydantic(option)
         return option
 
 
-def _read_as_given(parameter: Any) -> None:
-    if hasattr(parameter, "_runtime_param"):  # earlier versions of typer do without pydantic anyway
-        parameter._runtime_param = AsGiven(parameter)
+def rename_options(arguments: Sequence[str], renamed: Mapping[str, str]) -> list[str]:
+    """Replace former option names, as `--old VALUE` or `--old=VALUE`, up to a `--`."""
+    end = arguments.index("--") if "--" in arguments else len(arguments)
+    result = []
+    for argument in arguments[:end]:
+        name, equals, value = argument.partition("=")
+        result.append(renamed.get(name, name) + equals + value)
+    return [*result, *arguments[end:]]
+
+
+def _skip_pydantic(parameter: Any) -> None:
+    if hasattr(parameter, "_runtime_param"):  # earlier versions of typer do not use pydantic
+        parameter._runtime_param = RawParam(parameter)
 
 
 app = typer.Typer(
     name="regard",
-    cls=Commands,
-    help="The Transformer, whole: train, load, use and inspect all its well-known families.",
+    cls=CommandGroup,
+    help="Train, run, convert and inspect Transformer models.",
     no_args_is_help=True,
     add_completion=False,
     rich_markup_mode=None,
@@ -62,7 +94,7 @@ app = typer.Typer(
 )
 app.command("demo")(demo.demo)
 app.command("tokenize")(tokenize.tokenize)
-app.command("doctor", cls=doctor.SeveralValues)(doctor.doctor)
+app.command("doctor", cls=doctor.MultiValueCommand)(doctor.doctor)
 app.command("recipes")(recipes.recipes)
 app.command("train")(train.train)
 app.command("plot")(plot.plot)
@@ -71,63 +103,63 @@ app.command("generate")(generate.generate)
 app.command("show")(show.show)
 app.command("convert")(convert.convert)
 
-INTERRUPTED = 130
+EXIT_INTERRUPTED = 130
 
 
 def main() -> None:
-    """Run a command, and end the process: 0 done, 1 the work failed, 2 the call was wrong, 130 stopped by an interrupt.
+    """Run a command and end the process.
 
-    Typer turns a closed pipe and an interrupt into exit codes of its own; they are given their meaning here.
+    Exit codes: 0 success, 1 the command failed, 2 usage error, 130 interrupted. Typer has its own exit codes for a
+    closed pipe and an interrupt; they are mapped to these.
     """
     try:
         app()
     except SystemExit as end:
-        if isinstance(end.__context__, BrokenPipeError):  # whoever read our output has read enough
-            _write_no_more()
-            leave(0)
-        if end.code == INTERRUPTED:
-            sys.stderr.write("stopped\n")
-        leave(end.code)
+        if isinstance(end.__context__, BrokenPipeError):  # the reader closed the pipe, as `head` does
+            _discard_stdout()
+            exit_process(0)
+        if end.code == EXIT_INTERRUPTED:
+            sys.stderr.write("interrupted\n")
+        exit_process(end.code)
     except (ValueError, OSError) as error:
         sys.stderr.write(f"error: {error}\n")
-        leave(getattr(error, "exit_code", 1))
+        exit_process(getattr(error, "exit_code", 1))
 
 
-def leave(code: int | str | None) -> NoReturn:
-    """End the process, with what was written on its way.
+def exit_process(code: int | str | None) -> NoReturn:
+    """Flush the output and end the process, without Python's teardown where possible.
 
-    Python takes apart all that was ever set up before it ends. After torch that takes a while, and the system does it
-    anyway: so a process with nothing left to do ends at once. Where a thread is still at work, or somebody traces or
-    profiles the program, it ends as usual.
+    After an import of torch the teardown of the interpreter is slow, and the operating system frees everything anyway.
+    The process exits normally if another thread is still running, or if a tracer or profiler is active.
     """
     try:
         _flush(sys.stdout)
-    except BrokenPipeError:  # whoever read our output has read enough
-        _write_no_more()
+    except BrokenPipeError:  # the reader closed the pipe, as `head` does
+        _discard_stdout()
     except OSError as error:
-        _write_no_more()
+        _discard_stdout()
         sys.stderr.write(f"error: standard output: {error}\n")
         code = code or 1
     busy = any(not thread.daemon for thread in threading.enumerate() if thread is not threading.main_thread())
-    if busy or _observed() or not isinstance(code, int | None):
+    if busy or _is_traced() or not isinstance(code, int | None):
         sys.exit(code)
     _flush(sys.stderr)
     os._exit(code or 0)
 
 
 def _flush(stream: TextIO | None) -> None:
-    """Let out what a stream holds; one that was closed before we began is None."""
+    """Flush a stream. It is None if it was closed before the process started."""
     if stream is not None:
         stream.flush()
 
 
-def _write_no_more() -> None:
-    """What standard output still holds goes nowhere: it cannot go where it was meant to."""
+def _discard_stdout() -> None:
+    """Redirect buffered output to the null device, because standard output cannot be written."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def _observed() -> bool:
-    """Whether somebody traces or profiles this program, and has something to do when it ends."""
-    monitoring = getattr(sys, "monitoring", None)  # from Python 3.12 on
+def _is_traced() -> bool:
+    """Whether a tracer, profiler or monitoring tool is active, which may have work to do at exit."""
+    monitoring = getattr(sys, "monitoring", None)  # since Python 3.12
     tools = [] if monitoring is None else [monitoring.get_tool(number) for number in range(6)]
     return bool(sys.gettrace() or sys.getprofile() or any(tools))

@@ -1,4 +1,4 @@
-"""`regard plot`: the curves of a run as a picture."""
+"""`regard plot`: plot the curves of a training run."""
 
 from __future__ import annotations
 
@@ -10,18 +10,19 @@ import typer
 
 
 def plot(
-    run: Annotated[Path, typer.Argument(help="The folder of a run.")],
+    run: Annotated[Path, typer.Argument(help="Run directory.")],
     output: Annotated[
-        Path | None, typer.Option(help="The picture: .svg, or .png where matplotlib is installed. RUN/curves.svg.")
+        Path | None,
+        typer.Option("-o", "--output", help="Output file: .svg, or .png if matplotlib is installed. [RUN/curves.svg]"),
     ] = None,
 ) -> None:
-    """Draw the losses and measures of a run, step by step."""
+    """Plot the losses and metrics of a run by step."""
     if not (run / "metrics.jsonl").is_file():
-        raise typer.BadParameter(f"{run} has no metrics.jsonl: give the folder of a run")
+        raise typer.BadParameter(f"{run} has no metrics.jsonl: expected a run directory")
     target = output or run / "curves.svg"
     if target.suffix not in (".svg", ".png"):
-        raise typer.BadParameter(f"{target}: the name must end in .svg or .png")
-    from regard.training.run.curves import plot as draw
+        raise typer.BadParameter(f"{target}: the file name must end in .svg or .png")
+    from regard.training.run.curves import plot_curves
 
-    draw(run, target)
+    plot_curves(run, target)
     sys.stdout.write(f"{target}\n")

@@ -1,4 +1,4 @@
-"""`regard recipes`: ready recipes, one for each objective."""
+"""`regard recipes`: preset recipes, one for each objective."""
 
 from __future__ import annotations
 
@@ -10,26 +10,28 @@ import typer
 
 
 def recipes(
-    name: Annotated[str | None, typer.Argument(help="Show this one.")] = None,
-    copy: Annotated[Path | None, typer.Option(help="Write it to this file, to be changed.")] = None,
+    name: Annotated[str | None, typer.Argument(help="Show this recipe.")] = None,
+    output: Annotated[
+        Path | None, typer.Option("-o", "--output", help="Write the recipe to this file or folder.")
+    ] = None,
 ) -> None:
-    """List the ready recipes; show one by its NAME, or copy it."""
-    from regard.training.recipe.presets import names, text, title
+    """List the preset recipes, show the one called NAME, or write it to a file."""
+    from regard.training.recipe.presets import preset_names, preset_text, preset_title
 
     if name is None:
-        width = max(map(len, names()))
-        for each in names():
-            sys.stdout.write(f"{each:{width}}  {title(each)}\n")
+        width = max(map(len, preset_names()))
+        for preset in preset_names():
+            sys.stdout.write(f"{preset:{width}}  {preset_title(preset)}\n")
         return
     try:
-        recipe = text(name)
+        recipe = preset_text(name)
     except ValueError as error:
         raise typer.BadParameter(str(error)) from None
-    if copy is None:
+    if output is None:
         sys.stdout.write(recipe)
         return
-    target = copy / f"{name}.toml" if copy.is_dir() else copy
+    target = output / f"{name}.toml" if output.is_dir() else output
     if target.exists():
-        raise typer.BadParameter(f"{target} is there already: choose another name")
+        raise typer.BadParameter(f"{target} already exists: choose another name")
     target.write_text(recipe, encoding="utf-8")
     sys.stderr.write(f"{target}: written\n")

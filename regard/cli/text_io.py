@@ -1,4 +1,4 @@
-"""What the commands that write have in common: where texts come from, and how results go out."""
+"""Input and output of the commands that generate text: reading texts, loading the model, printing results."""
 
 from __future__ import annotations
 
@@ -17,70 +17,74 @@ import typer
 
 if TYPE_CHECKING:
     from regard.model import Model
-    from regard.tasks.results import Written
+    from regard.tasks.results import GeneratedText
 
 
-class Inputs:
-    """The texts of a call: one given on the command line, the lines of a file, or those of standard input."""
+class TextInputs:
+    """The input texts of a command: a text on the command line, the lines of a file, or those of standard input."""
 
-    def __init__(self, given: str | None) -> None:
-        if given is None and sys.stdin.isatty():
-            raise typer.BadParameter("give a text, a file, or - for standard input")
-        self.given = "-" if given is None else given
-        if self.given != "-" and os.path.isdir(self.given):  # noqa: PTH112 (Path minds names that are too long for a file)
-            raise typer.BadParameter(f"{given} is a folder: give a text, or a file with one text a line")
-        self.single = self.given != "-" and not os.path.exists(self.given)  # noqa: PTH110
-        if self.single and re.fullmatch(r"\S+\.[a-z]{2,5}", self.given):
-            sys.stderr.write(f"note: there is no file {given}, so it is taken for the text\n")
+    def __init__(self, argument: str | None) -> None:
+        if argument is None and sys.stdin.isatty():
+            raise typer.BadParameter("expected a text, a file, or - for standard input")
+        self.argument = "-" if argument is None else argument
+        if self.argument != "-" and os.path.isdir(self.argument):  # noqa: PTH112 (Path raises on names that are too long)
+            raise typer.BadParameter(f"{argument} is a folder: expected a text, or a file with one text per line")
+        self.is_single_text = self.argument != "-" and not os.path.exists(self.argument)  # noqa: PTH110
+        if self.is_single_text and re.fullmatch(r"\S+\.[a-z]{2,5}", self.argument):
+            sys.stderr.write(f"note: there is no file {argument}: using the name itself as the text\n")
 
     @property
-    def window(self) -> int:
-        """How many texts may be read ahead: of what somebody is typing, none."""
-        return 1 if self.given == "-" and sys.stdin.isatty() else 512
+    def buffer_size(self) -> int:
+        """Number of texts to read ahead: 1 for a person who types, so that each line is processed at once."""
+        return 1 if self.argument == "-" and sys.stdin.isatty() else 512
 
-    def total(self) -> int | None:
-        """The number of lines, where it can be known."""
-        from regard.tokenization.text_files import raw_lines
+    def num_lines(self) -> int | None:
+        """Number of lines of a file; None for other inputs."""
+        from regard.tokenization.text_files import read_raw_lines
 
-        return sum(1 for _ in raw_lines(self.given)) if Path(self.given).is_file() else None
+        return sum(1 for _ in read_raw_lines(self.argument)) if Path(self.argument).is_file() else None
 
     def __iter__(self) -> Iterator[str]:
-        from regard.tokenization.text_files import decode, lines
+        from regard.tokenization.text_files import decode_line, read_lines
 
-        if self.single:
-            yield self.given
-        elif self.given == "-":
+        if self.is_single_text:
+            yield self.argument
+        elif self.argument == "-":
             for number, line in enumerate(sys.stdin.buffer, 1):
-                yield decode(line, "standard input", number).rstrip("\r\n")
+                yield decode_line(line, "standard input", number).rstrip("\r\n")
         else:
-            for _, line in lines(self.given):
+            for _, line in read_lines(self.argument):
                 yield line
 
 
-class Wanted(enum.StrEnum):
-    """What the weights are kept in."""
+class Precision(enum.StrEnum):
+    """Data type of the weights."""
 
-    FP32 = "fp32"
+    FLOAT32 = "float32"
+    BFLOAT16 = "bfloat16"
+    FLOAT16 = "float16"
     INT8 = "int8"
 
 
-PRECISION = typer.Option(help="int8 is faster, and a little less exact. [as the folder was made for, or fp32]")
+PRECISION_OPTION = typer.Option(
+    help="Data type of the weights; int8 is faster and slightly less accurate. [int8 for an int8 folder, else float32]"
+)
 
 
-def opened(folder: str, precision: Wanted | None) -> Model:
-    """The model, prepared, with all that writing needs of its folder.
+def load_model(folder: str, precision: Precision | None) -> Model:
+    """Load a model with its tokenizer and generation config, compiled for inference.
 
-    All of it stays to the end, torch included, so nobody need look for garbage among it: that takes a tenth of the time
-    that starting takes.
+    Everything that is loaded, torch included, lives until the process ends. The garbage collector is disabled meanwhile
+    and ignores these objects afterwards, which saves a tenth of the start-up time.
     """
     gc.disable()
     try:
         import regard.model
         from regard.engine import quantization_error
 
-        made_for = quantization_error.read(Path(folder))
-        model = regard.model.load(folder, precision=precision or (made_for[0] if made_for else Wanted.FP32))
-        _ = model.tokenizer, model.habits  # what is wrong with these files is said now
+        engine_file = quantization_error.read_engine_file(Path(folder))
+        model = regard.model.load(folder, precision=precision or (engine_file[0] if engine_file else Precision.FLOAT32))
+        _ = model.tokenizer, model.generation_config  # report errors in these files before any text is read
     finally:
         gc.freeze()
         gc.enable()
@@ -88,98 +92,107 @@ def opened(folder: str, precision: Wanted | None) -> Model:
 
 
 @contextmanager
-def asking() -> Iterator[None]:
-    """What the model cannot be asked for is a wrong call, not work that failed."""
+def usage_errors() -> Iterator[None]:
+    """Turn a ValueError into a usage error (exit code 2): the model does not support the options."""
     try:
         yield
     except ValueError as error:
         raise typer.BadParameter(str(error)) from None
 
 
-def show(results: Iterable[Written], inputs: Inputs, as_json: bool) -> None:
-    """Write results to standard output, one line each, and what was cut or unfinished to standard error."""
-    remarks = Remarks()
+def write_results(results: Iterable[GeneratedText], inputs: TextInputs, as_json: bool) -> None:
+    """Write results to standard output, one per line, and notes on truncated or unfinished ones to standard error."""
+    notes = ResultNotes()
     with _progress(inputs) as advance:
         for result in results:
-            for line in _lines(result, inputs.single, as_json):
+            for line in _format_lines(result, inputs.is_single_text, as_json):
                 sys.stdout.write(line + "\n")
-            if inputs.given == "-":  # somebody may be waiting for it
+            if inputs.argument == "-":  # a person or a program may be waiting for this line
                 sys.stdout.flush()
-            remarks.add(result)
+            notes.add(result)
             advance()
-    remarks.tell()
+    notes.write()
 
 
-def show_streams(streams: Iterable[Iterable[str | Written]], single: bool, as_json: bool) -> None:
-    """Write texts as they come; as JSON, one object for each piece and one for the whole."""
-    remarks = Remarks()
+def write_streams(streams: Iterable[Iterable[str | GeneratedText]], single: bool, as_json: bool) -> None:
+    """Write texts while they are generated; as JSON, one object for each delta and one for the complete result."""
+    notes = ResultNotes()
     for event in (event for stream in streams for event in stream):
         if not isinstance(event, str):
-            remarks.add(event)
-            sys.stdout.write((_json(event.as_json()) if as_json else "") + "\n")
+            notes.add(event)
+            sys.stdout.write((_to_json(event.as_json()) if as_json else "") + "\n")
         elif event:
-            sys.stdout.write(_json({"piece": event}) + "\n" if as_json else _on_a_line(event, single))
+            sys.stdout.write(_to_json({"delta": event}) + "\n" if as_json else _escape_newlines(event, single))
         sys.stdout.flush()
-    remarks.tell()
+    notes.write()
 
 
-def _lines(result: Written, single: bool, as_json: bool) -> Iterator[str]:
+def _format_lines(result: GeneratedText, single: bool, as_json: bool) -> Iterator[str]:
     if as_json:
-        yield _json(result.as_json())
+        yield _to_json(result.as_json())
         return
-    for one in (result, *result.alternatives):
-        text = _on_a_line(one.text, single)
-        yield f"{one.score:.4f}\t{text}" if result.alternatives else text
+    for hypothesis in (result, *result.alternatives):
+        text = _escape_newlines(hypothesis.text, single)
+        yield f"{hypothesis.score:.4f}\t{text}" if result.alternatives else text
 
 
-def _on_a_line(text: str, single: bool) -> str:
-    """A text that shares its place with others has no line breaks; a text by itself is as it is."""
+def _escape_newlines(text: str, single: bool) -> str:
+    """Escape line breaks, so that each of several texts takes one line. A single text is unchanged."""
     return text if single else text.replace("\n", "\\n").replace("\r", "\\r")
 
 
-def _json(values: object) -> str:
+def _to_json(values: object) -> str:
     return json.dumps(values, ensure_ascii=False)
 
 
-class Remarks:
-    """What has to be said of some results: nothing is cut silently."""
+class ResultNotes:
+    """Counts of truncated, chunked and unfinished results: truncation is always reported."""
 
     def __init__(self) -> None:
-        self.done = self.cut = self.lost = self.split = self.unfinished = self.stuck = 0
+        self.num_results = 0
+        self.num_truncated = 0
+        self.truncated_tokens = 0
+        self.num_chunked = 0
+        self.num_length_stopped = 0
+        self.num_no_token = 0
         self.limits: list[int] = []
+        """Lowest and highest `max_new_tokens` of the results that reached it."""
 
-    def add(self, result: Written) -> None:
-        """Look at one more."""
-        self.done += 1
-        self.cut += result.truncated > 0
-        self.lost += result.truncated
-        self.split += result.pieces > 1
-        self.stuck += result.stopped == "stuck"
+    def add(self, result: GeneratedText) -> None:
+        """Count a result."""
+        self.num_results += 1
+        self.num_truncated += result.truncated > 0
+        self.truncated_tokens += result.truncated
+        self.num_chunked += result.chunks > 1
+        self.num_no_token += result.stopped == "no_token"
         if result.stopped == "length":
-            self.unfinished += 1
-            self.limits = [min([*self.limits, result.limit]), max([*self.limits, result.limit])]
+            self.num_length_stopped += 1
+            self.limits = [min([*self.limits, result.max_new_tokens]), max([*self.limits, result.max_new_tokens])]
 
-    def tell(self) -> None:
-        """Say it on standard error."""
-        if self.split:
-            self._note(self.split, "too long for the network in one: written in pieces of whole sentences")
-        if self.cut:
-            self._note(self.cut, f"too long for the network: cut by {self.lost} tokens of the input in all")
-        if self.unfinished:
+    def write(self) -> None:
+        """Write the notes to standard error."""
+        if self.num_chunked:
+            self._note(self.num_chunked, "longer than the network allows: processed in chunks of whole sentences")
+        if self.num_truncated:
+            self._note(
+                self.num_truncated,
+                f"longer than the network allows: {self.truncated_tokens} input tokens truncated in total",
+            )
+        if self.num_length_stopped:
             low, high = self.limits
-            limit = f"the limit of {high}" if low == high else f"their limits of {low} to {high}"
-            self._note(self.unfinished, f"still unfinished at {limit} tokens (--limit)")
-        if self.stuck:
-            self._note(self.stuck, "ended because the rules left no token to write")
+            limit = f"{high}" if low == high else f"{low} to {high}"
+            self._note(self.num_length_stopped, f"unfinished after the maximum of {limit} tokens (--max-new-tokens)")
+        if self.num_no_token:
+            self._note(self.num_no_token, "stopped because the logits processors masked every token")
 
-    def _note(self, count: int, said: str) -> None:
-        sys.stderr.write(f"note: {count} of {self.done} texts: {said}\n")
+    def _note(self, count: int, message: str) -> None:
+        sys.stderr.write(f"note: {count} of {self.num_results} texts: {message}\n")
 
 
 @contextmanager
-def _progress(inputs: Inputs) -> Iterator[Callable[[], None]]:
-    """A bar on standard error for files, where somebody is looking; a function that moves it on."""
-    total = inputs.total() if sys.stderr.isatty() else None
+def _progress(inputs: TextInputs) -> Iterator[Callable[[], None]]:
+    """Show a progress bar for a file if standard error is a terminal; yield a function that advances it."""
+    total = inputs.num_lines() if sys.stderr.isatty() else None
     if total is None:
         yield lambda: None
         return

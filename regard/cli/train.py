@@ -1,4 +1,4 @@
-"""`regard train`: from a recipe to a model folder."""
+"""`regard train`: train a model from a recipe."""
 
 from __future__ import annotations
 
@@ -10,24 +10,25 @@ import typer
 
 
 def train(
-    recipe: Annotated[Path, typer.Argument(help="The recipe, a TOML file. `regard recipes` has ready ones.")],
-    changes: Annotated[
-        list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="training.steps=2000: change the recipe.")
+    recipe: Annotated[Path, typer.Argument(help="Recipe (TOML file). `regard recipes` lists the presets.")],
+    overrides: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[KEY=VALUE]...", help="Override values of the recipe: training.steps=2000."),
     ] = None,
-    folder: Annotated[Path | None, typer.Option(help="The folder of the run; runs/NAME if left out.")] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on with a run that was stopped.")] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be done, and stop.")] = False,
+    output: Annotated[Path | None, typer.Option("-o", "--output", help="Run directory. [runs/NAME]")] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Resume an interrupted run.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Check the recipe and print the plan only.")] = False,
 ) -> None:
-    """Train what RECIPE describes. The best network is in the folder `best` of the run."""
+    """Train the model that RECIPE describes. The best checkpoint is in the folder `best` of the run directory."""
     if dry_run:
-        from regard.evaluation.train import check_best
-        from regard.training.recipe.dry_run import outlook
-        from regard.training.recipe.schema import read
+        from regard.evaluation.train import check_best_metric
+        from regard.training.recipe.dry_run import describe_run
+        from regard.training.recipe.schema import load_recipe
 
-        chosen = read(recipe, changes or ())
-        check_best(chosen)
-        sys.stdout.write(outlook(chosen))
+        resolved = load_recipe(recipe, overrides or ())
+        check_best_metric(resolved)
+        sys.stdout.write(describe_run(resolved))
         return
     from regard.evaluation.train import train as run
 
-    sys.stdout.write(f"{run(recipe, changes or (), folder=folder, resume=resume)}\n")
+    sys.stdout.write(f"{run(recipe, overrides or (), output=output, resume=resume)}\n")

@@ -1,4 +1,4 @@
-"""The doctor: what is wrong with data, by line, before an hour of training is wasted on it."""
+"""The doctor: finds problems in training data, by file and line, before training starts."""
 
 from regard.lazy import attach
 
@@ -6,10 +6,10 @@ __getattr__, __dir__, __all__ = attach(
     __name__,
     {
         "Finding": "regard.doctor.finding",
-        "Report": "regard.doctor.doctor_report",
+        "DoctorReport": "regard.doctor.doctor_report",
         "Severity": "regard.doctor.finding",
         "Split": "regard.doctor.tolerant_reader",
         "examine": "regard.doctor.examination",
-        "quick": "regard.doctor.examination",
+        "examine_quick": "regard.doctor.examination",
     },
 )

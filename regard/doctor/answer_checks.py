@@ -1,71 +1,77 @@
-"""Checks of questions and their answers."""
+"""Checks of question-answering data."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from regard.doctor import finding_kinds
-from regard.doctor.finding import Kind, Ledger, clip
-from regard.doctor.text_checks import blank
-from regard.doctor.tolerant_reader import Rows
+from regard.doctor.finding import FindingCollector, FindingKind, excerpt
+from regard.doctor.text_checks import is_blank
+from regard.doctor.tolerant_reader import RecordBatch
 
 
-class Answers:
-    """Answers that are not where they are said to be, and questions that are asked twice."""
+class AnswerCheck:
+    """Answers that are missing or not at their offset, and ids that occur twice."""
 
-    def __init__(self, ledger: Ledger) -> None:
-        self.ledger = ledger
-        self.ids: dict[str, int] = {}
+    def __init__(self, collector: FindingCollector) -> None:
+        self.collector = collector
+        self.first_lines: dict[str, int] = {}
 
-    def see(self, rows: Rows) -> None:
-        """Some questions more."""
+    def update(self, batch: RecordBatch) -> None:
+        """Check a batch of questions."""
         names = ("question", "context", "answers", "id")
-        impossible = rows.fields.get("impossible", [None] * len(rows.lines))
-        columns = [rows.fields[name] for name in names]
-        for row, line in enumerate(rows.lines, 1):
-            question, context, answers, name, without = (column[row - 1] for column in (*columns, impossible))
-            if name in self.ids and name:
-                self.ledger.note(
-                    finding_kinds.SAME_ID, rows.file, line, f"{name}, as line {self.ids[name]}: {question}", row=row
+        impossible = batch.fields.get("impossible", [None] * len(batch.lines))
+        columns = [batch.fields[name] for name in names]
+        for row, line in enumerate(batch.lines, 1):
+            question, context, answers, id_, is_impossible = (column[row - 1] for column in (*columns, impossible))
+            if id_ in self.first_lines and id_:
+                self.collector.add_line(
+                    finding_kinds.SAME_ID,
+                    batch.file,
+                    line,
+                    f"{id_}, same as line {self.first_lines[id_]}: {question}",
+                    row=row,
                 )
-            self.ids.setdefault(name, line)
-            if without is True and answers:
-                self.ledger.note(
-                    finding_kinds.ANSWERED_IMPOSSIBLE, rows.file, line, f"{question} {answers[0][0]}", row=row
+            self.first_lines.setdefault(id_, line)
+            if is_impossible is True and answers:
+                self.collector.add_line(
+                    finding_kinds.ANSWERED_IMPOSSIBLE, batch.file, line, f"{question} {answers[0][0]}", row=row
                 )
-            if without is False and not answers:
-                self.ledger.note(finding_kinds.NO_ANSWER, rows.file, line, question, row=row)
-            for text, start in answers if without is not True else ():
-                kind, why = _fault(context, text, start)
+            if is_impossible is False and not answers:
+                self.collector.add_line(finding_kinds.NO_ANSWER, batch.file, line, question, row=row)
+            for text, start in answers if is_impossible is not True else ():
+                kind, reason = _answer_fault(context, text, start)
                 if kind is not None:
-                    self.ledger.note(kind, rows.file, line, f"{why}{clip(question, width=40)} {text!r}", row=row)
+                    self.collector.add_line(
+                        kind, batch.file, line, f"{reason}{excerpt(question, width=40)} {text!r}", row=row
+                    )
 
     def finish(self) -> None:
-        """All was said on the way."""
+        """Nothing to do: findings are added in `update`."""
 
 
-def _fault(context: str, text: str, start: Any) -> tuple[Kind | None, str]:
-    """What is wrong with an answer, and why."""
-    if blank(text):
+def _answer_fault(context: str, text: str, start: Any) -> tuple[FindingKind | None, str]:
+    """Return the kind of problem of an answer, or None, and a prefix for the example."""
+    if is_blank(text):
         return finding_kinds.EMPTY_ANSWER, ""
     if text not in context:
         return finding_kinds.NOT_IN_CONTEXT, ""
     if isinstance(start, int) and context[max(start, 0) :][: len(text)] != text:
-        return finding_kinds.OFFSET, f"{away(context, text, start)}: "
+        return finding_kinds.OFFSET, f"{describe_offset(context, text, start)}: "
     return None, ""
 
 
-def away(context: str, text: str, start: int) -> str:
-    """How far an answer is from where it is said to be, and why, if that can be told."""
-    places = []
-    at = context.find(text)
-    while at >= 0:
-        places.append(at)
-        at = context.find(text, at + 1)
-    for place in places:
-        if len(context[:place].encode()) == start:
-            return f"{start} for {place} (counts bytes, not characters)"
-        if len(context[:place].encode("utf-16-le")) // 2 == start:
-            return f"{start} for {place} (counts UTF-16 units, as JavaScript does)"
-    nearest = min(places, key=lambda place: abs(place - start))
-    return f"{start} for {nearest} (off by {start - nearest:+})"
+def describe_offset(context: str, text: str, start: int) -> str:
+    """Describe how far `answer_start` is from the nearest occurrence of the answer, and the likely cause."""
+    offsets = []
+    offset = context.find(text)
+    while offset >= 0:
+        offsets.append(offset)
+        offset = context.find(text, offset + 1)
+    for offset in offsets:
+        if len(context[:offset].encode()) == start:
+            return f"offset {start}, expected {offset} (counts bytes, not characters)"
+        if len(context[:offset].encode("utf-16-le")) // 2 == start:
+            return f"offset {start}, expected {offset} (counts UTF-16 units, as JavaScript does)"
+    nearest = min(offsets, key=lambda offset: abs(offset - start))
+    return f"offset {start}, expected {nearest} (off by {start - nearest:+})"

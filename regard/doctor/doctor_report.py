@@ -1,4 +1,4 @@
-"""What the doctor found, as data."""
+"""The report of the doctor."""
 
 from __future__ import annotations
 
@@ -7,59 +7,59 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from regard.doctor.finding import Finding, Severity
-from regard.doctor.length_checks import Spread
+from regard.doctor.length_checks import LengthDistribution
 
 QUANTILES = (0.5, 0.9, 0.99)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Report:
-    """What was found in a task's files."""
+class DoctorReport:
+    """Findings and statistics of the files of a task."""
 
     task: str
     files: Mapping[str, int]
-    """How many lines each file has."""
+    """Number of lines of each file."""
     findings: tuple[Finding, ...]
-    """The worst first."""
+    """Sorted by severity, highest first."""
     labels: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
-    """For each set, how often each label (or tag) was met."""
-    lengths: tuple[Spread, ...] = ()
-    """How long the texts of each file's sides are."""
-    length: int | None = None
-    """Where texts would be cut."""
+    """Counts of each label (or tag), by split."""
+    lengths: tuple[LengthDistribution, ...] = ()
+    """Length distributions, by file and side."""
+    max_length: int | None = None
+    """Length at which texts would be truncated."""
 
     @property
-    def go_ahead(self) -> bool:
-        """Whether training should go ahead."""
+    def ok(self) -> bool:
+        """Whether no finding is blocking (severity `stop`)."""
         return not any(finding.severity is Severity.STOP for finding in self.findings)
 
-    def of(self, kind: str) -> list[Finding]:
-        """The findings of one kind."""
+    def of_kind(self, kind: str) -> list[Finding]:
+        """Return the findings of one kind."""
         return [finding for finding in self.findings if finding.kind == kind]
 
-    def as_json(self) -> dict[str, Any]:
-        """The report for machines."""
+    def to_json(self) -> dict[str, Any]:
+        """Return the report as JSON-serializable values."""
         return {
             "task": self.task,
-            "go_ahead": self.go_ahead,
+            "ok": self.ok,
             "files": dict(self.files),
             "findings": [asdict(finding) for finding in self.findings],
             "labels": {split: dict(counts) for split, counts in self.labels.items()},
-            "length": self.length,
-            "lengths": [_spread(spread, self.length) for spread in self.lengths],
+            "max_length": self.max_length,
+            "lengths": [_distribution_to_json(lengths, self.max_length) for lengths in self.lengths],
         }
 
 
-def _spread(spread: Spread, length: int | None) -> dict[str, Any]:
+def _distribution_to_json(lengths: LengthDistribution, max_length: int | None) -> dict[str, Any]:
     return {
-        "file": spread.file,
-        "side": spread.side,
-        "unit": spread.unit,
-        "texts": int(spread.counts.sum()),
-        "quantiles": {f"{share:g}": spread.quantile(share) for share in QUANTILES},
-        "longest": spread.longest,
-        "histogram": [[low, high, count] for low, high, count in spread.histogram()],
-        "over": None if length is None else spread.over(length),
-        "tokens": spread.tokens or None,
-        "unknown": spread.unknown if spread.tokens else None,
+        "file": lengths.file,
+        "side": lengths.side,
+        "unit": lengths.unit,
+        "texts": int(lengths.counts.sum()),
+        "quantiles": {f"{fraction:g}": lengths.quantile(fraction) for fraction in QUANTILES},
+        "longest": lengths.longest,
+        "histogram": [[low, high, count] for low, high, count in lengths.histogram()],
+        "over": None if max_length is None else lengths.count_over(max_length),
+        "tokens": lengths.num_tokens or None,
+        "unknown": lengths.num_unknown if lengths.num_tokens else None,
     }

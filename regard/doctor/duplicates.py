@@ -1,7 +1,7 @@
-"""Rows that repeat others: within a set, against their own label, and between training data and the rest.
+"""Checks for duplicate rows: within a split, with contradicting labels, and between the training data and other splits.
 
-A row is remembered as two numbers of eight bytes, so memory stays small. Numbers that are equal only raise a suspicion:
-the suspected rows are read again, and compared by a long digest of their text before anything is said.
+Each row is stored as two 64-bit hashes, so memory stays small. Equal hashes only give candidates: the candidate rows
+are read a second time and compared by a 128-bit digest of their text before a finding is added.
 """
 
 from __future__ import annotations
@@ -16,185 +16,194 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from regard.data.example import Example, Labelled, Pair, Plain, Question, Tagged
+from regard.data.example import Document, Example, LabeledText, Pair, Question, TaggedSentence
 from regard.doctor import finding_kinds
-from regard.doctor.finding import Kind, Ledger
-from regard.doctor.tolerant_reader import Rows, Split
+from regard.doctor.finding import FindingCollector, FindingKind
+from regard.doctor.tolerant_reader import RecordBatch, Split
 
-SHORT = 50
-"""In plain text, lines below this length may well repeat ("ROMEO:")."""
-KEY: dict[type[Example], tuple[str, ...]] = {
+MIN_COMPARED_CHARACTERS = 50
+"""In plain text, shorter lines may repeat ("ROMEO:") and are not compared."""
+INPUT_FIELDS: dict[type[Example], tuple[str, ...]] = {
     Pair: ("source",),
-    Plain: ("text",),
-    Labelled: ("text", "pair"),
-    Tagged: ("words",),
+    Document: ("text",),
+    LabeledText: ("text", "pair"),
+    TaggedSentence: ("words",),
     Question: ("question", "context"),
 }
-"""What a network is given."""
-REST: dict[type[Example], tuple[str, ...]] = {
+"""Input fields of the network."""
+TARGET_FIELDS: dict[type[Example], tuple[str, ...]] = {
     Pair: ("target",),
-    Plain: (),
-    Labelled: ("label",),
-    Tagged: ("tags",),
+    Document: (),
+    LabeledText: ("label",),
+    TaggedSentence: ("tags",),
     Question: ("answers",),
 }
-"""What it should say."""
+"""Target fields."""
 
-Reread = Callable[[Split], Iterator[Rows]]
-"""Gives a set's rows again."""
+Reread = Callable[[Split], Iterator[RecordBatch]]
+"""Reads the rows of a split again."""
 
 
 @dataclass
-class _Seen:
-    """The rows of a set."""
+class _RowHashes:
+    """Hashes and line numbers of the rows of a split."""
 
-    key: array[int] = field(default_factory=lambda: array("q"))
-    whole: array[int] = field(default_factory=lambda: array("q"))
+    input_hashes: array[int] = field(default_factory=lambda: array("q"))
+    row_hashes: array[int] = field(default_factory=lambda: array("q"))
     lines: array[int] = field(default_factory=lambda: array("i"))
     files: list[tuple[int, str]] = field(default_factory=list)
-    """The number of the first row of each file."""
+    """Index of the first row of each file, and the file."""
 
     def file(self, row: int) -> str:
-        """The file in which a row stands."""
+        """Return the file of a row."""
         return [name for first, name in self.files if first <= row][-1]
 
 
-class Repeats:
-    """Remembers rows while they are read, and compares them afterwards."""
+class DuplicateCheck:
+    """Duplicates and leakage: rows are hashed while they are read, and compared at the end."""
 
-    def __init__(self, ledger: Ledger, kind: type[Example], reread: Reread) -> None:
-        self.ledger, self.kind, self.reread = ledger, kind, reread
-        self.sets: dict[Split, _Seen] = {}
+    def __init__(self, collector: FindingCollector, example_type: type[Example], reread: Reread) -> None:
+        self.collector, self.example_type, self.reread = collector, example_type, reread
+        self.by_split: dict[Split, _RowHashes] = {}
 
-    def see(self, rows: Rows) -> None:
-        """Some rows more."""
-        rows = self.comparable(rows)
-        seen = self.sets.setdefault(rows.split, _Seen())
-        if not seen.files or seen.files[-1][1] != str(rows.file):
-            seen.files.append((len(seen.lines), str(rows.file)))
-        seen.lines.extend(rows.lines)
-        seen.key.extend(map(hash, _texts(rows, KEY[self.kind])))
-        seen.whole.extend(map(hash, _texts(rows, KEY[self.kind] + REST[self.kind])))
+    def update(self, batch: RecordBatch) -> None:
+        """Hash a batch of rows."""
+        batch = self.comparable(batch)
+        hashes = self.by_split.setdefault(batch.split, _RowHashes())
+        if not hashes.files or hashes.files[-1][1] != str(batch.file):
+            hashes.files.append((len(hashes.lines), str(batch.file)))
+        inputs, targets = INPUT_FIELDS[self.example_type], TARGET_FIELDS[self.example_type]
+        hashes.lines.extend(batch.lines)
+        hashes.input_hashes.extend(map(hash, _hashable_rows(batch, inputs)))
+        hashes.row_hashes.extend(map(hash, _hashable_rows(batch, inputs + targets)))
 
-    def comparable(self, rows: Rows) -> Rows:
-        """The rows that may not repeat."""
-        if self.kind is not Plain:
-            return rows
-        return rows.where([len(text) >= SHORT for text in rows.fields["text"]])
+    def comparable(self, batch: RecordBatch) -> RecordBatch:
+        """Return the rows that must not repeat."""
+        if self.example_type is not Document:
+            return batch
+        return batch.filter([len(text) >= MIN_COMPARED_CHARACTERS for text in batch.fields["text"]])
 
     def finish(self) -> None:
-        """Say what repeats."""
-        suspects = {split: self._suspects(split) for split in self.sets}
-        texts = {split: self._read_again(split, rows) for split, rows in suspects.items()}
-        for known in texts.values():
-            self._within(known)
-        train = texts.get(Split.TRAIN)
+        """Add findings for duplicates within each split, and between the training data and the other splits."""
+        candidates = {split: self._load_candidates(split, self._candidate_rows(split)) for split in self.by_split}
+        for rows in candidates.values():
+            self._check_within(rows)
+        train = candidates.get(Split.TRAIN)
         for split in (Split.VALID, Split.TEST):
-            if train is not None and split in texts:
-                self._between(train, texts[split])
+            if train is not None and split in candidates:
+                self._check_leakage(train, candidates[split])
 
-    def _suspects(self, split: Split) -> NDArray[np.int64]:
-        """The rows of a set that may repeat another: in this set, or between this one and the training data."""
-        key = np.asarray(self.sets[split].key, dtype=np.int64)
-        within = key if self.kind in (Labelled, Tagged) else np.asarray(self.sets[split].whole, dtype=np.int64)
+    def _candidate_rows(self, split: Split) -> NDArray[np.int64]:
+        """Indices of the rows whose hash occurs twice in the split, or also in the training data (or the other way)."""
+        inputs = np.asarray(self.by_split[split].input_hashes, dtype=np.int64)
+        within = (
+            inputs
+            if self.example_type in (LabeledText, TaggedSentence)
+            else np.asarray(self.by_split[split].row_hashes, dtype=np.int64)
+        )
         _, inverse, counts = np.unique(within, return_inverse=True, return_counts=True)
-        twice = counts[inverse] > 1
-        others = [one for one in self.sets if (one is Split.TRAIN) != (split is Split.TRAIN)]
+        repeated = counts[inverse] > 1
+        others = [other for other in self.by_split if (other is Split.TRAIN) != (split is Split.TRAIN)]
         for other in others:
-            twice |= np.isin(key, np.asarray(self.sets[other].key, dtype=np.int64))
-        return np.flatnonzero(twice)
+            repeated |= np.isin(inputs, np.asarray(self.by_split[other].input_hashes, dtype=np.int64))
+        return np.flatnonzero(repeated)
 
-    def _read_again(self, split: Split, wanted: NDArray[np.int64]) -> _Known:
-        known = _Known()
-        if not len(wanted):
-            return known
-        seen, number, place = self.sets[split], 0, 0
-        for rows in map(self.comparable, self.reread(split)):
-            last = number + len(rows.lines)
-            begun = place
-            while place < len(wanted) and wanted[place] < last:
-                place += 1
-            mine = [int(row) - number for row in wanted[begun:place]]
-            for at, key, whole in _picked(rows, mine, self.kind):
-                row = number + at
-                known.add(row, seen.file(row), seen.lines[row], key, whole)
-            number = last
-        return known
+    def _load_candidates(self, split: Split, rows: NDArray[np.int64]) -> _Candidates:
+        candidates = _Candidates()
+        if not len(rows):
+            return candidates
+        hashes, first_row, index = self.by_split[split], 0, 0
+        for batch in map(self.comparable, self.reread(split)):
+            end_row = first_row + len(batch.lines)
+            start_index = index
+            while index < len(rows) and rows[index] < end_row:
+                index += 1
+            selected = [int(row) - first_row for row in rows[start_index:index]]
+            for offset, input_text, row_text in _select_rows(batch, selected, self.example_type):
+                row = first_row + offset
+                candidates.add(row, hashes.file(row), hashes.lines[row], input_text, row_text)
+            first_row = end_row
+        return candidates
 
-    def _within(self, known: _Known) -> None:
-        first_whole: dict[bytes, int] = {}
-        first_key: dict[bytes, int] = {}
-        for place, (key, whole) in enumerate(known.digests()):
-            if whole in first_whole:
-                self._note(finding_kinds.DUPLICATE, known, place, f"as line {known.lines[first_whole[whole]]}")
-            elif key in first_key and self.kind in (Labelled, Tagged):
-                self._note(
-                    finding_kinds.CONTRADICTION, known, place, f"line {known.lines[first_key[key]]} says otherwise"
-                )
-            first_whole.setdefault(whole, place)
-            first_key.setdefault(key, place)
+    def _check_within(self, candidates: _Candidates) -> None:
+        lines = candidates.lines
+        first_row: dict[bytes, int] = {}
+        first_input: dict[bytes, int] = {}
+        for index, (input_digest, row_digest) in enumerate(candidates.digests()):
+            if row_digest in first_row:
+                self._add(finding_kinds.DUPLICATE, candidates, index, f"same as line {lines[first_row[row_digest]]}")
+            elif input_digest in first_input and self.example_type in (LabeledText, TaggedSentence):
+                message = f"line {lines[first_input[input_digest]]} has another label"
+                self._add(finding_kinds.CONTRADICTION, candidates, index, message)
+            first_row.setdefault(row_digest, index)
+            first_input.setdefault(input_digest, index)
 
-    def _between(self, train: _Known, other: _Known) -> None:
-        keys, wholes = dict[bytes, int](), dict[bytes, int]()
-        for place, (key, whole) in enumerate(train.digests()):
-            keys.setdefault(key, place)
-            wholes.setdefault(whole, place)
-        for place, (key, whole) in enumerate(other.digests()):
-            origin = wholes.get(whole, keys.get(key))
+    def _check_leakage(self, train: _Candidates, other: _Candidates) -> None:
+        train_inputs, train_rows = dict[bytes, int](), dict[bytes, int]()
+        for index, (input_digest, row_digest) in enumerate(train.digests()):
+            train_inputs.setdefault(input_digest, index)
+            train_rows.setdefault(row_digest, index)
+        for index, (input_digest, row_digest) in enumerate(other.digests()):
+            origin = train_rows.get(row_digest, train_inputs.get(input_digest))
             if origin is None:
                 continue
-            kind = finding_kinds.SOURCE_LEAKAGE if self.kind is Pair and whole not in wholes else finding_kinds.LEAKAGE
+            source_only = self.example_type is Pair and row_digest not in train_rows
+            kind = finding_kinds.SOURCE_LEAKAGE if source_only else finding_kinds.LEAKAGE
             file = Path(train.files[origin]).name
-            self._note(kind, other, place, f"as line {train.lines[origin]} of {file}")
+            self._add(kind, other, index, f"same as line {train.lines[origin]} of {file}")
 
-    def _note(self, kind: Kind, known: _Known, place: int, said: str) -> None:
-        example = f"{said}: {known.samples.get(place, '')}"
-        self.ledger.note(kind, known.files[place], known.lines[place], example, row=known.rows[place])
-
-
-SAMPLES = 2000
+    def _add(self, kind: FindingKind, candidates: _Candidates, index: int, message: str) -> None:
+        example = f"{message}: {candidates.excerpts.get(index, '')}"
+        file, line, row = candidates.files[index], candidates.lines[index], candidates.rows[index]
+        self.collector.add_line(kind, file, line, example, row=row)
 
 
-class _Known:
-    """Suspected rows: where they stand, and a digest of what they hold. The text itself is kept for a few."""
+MAX_EXCERPTS = 2000
+
+
+class _Candidates:
+    """Candidate rows: file, line and digests of each, and the text of the first `MAX_EXCERPTS`."""
 
     def __init__(self) -> None:
         self.lines: array[int] = array("i")
         self.rows: array[int] = array("q")
         self.files: list[str] = []
-        self.samples: dict[int, str] = {}
+        self.excerpts: dict[int, str] = {}
         self._digests = bytearray()
 
-    def add(self, row: int, file: str, line: int, key: str, whole: str) -> None:
-        if len(self.samples) < SAMPLES:
-            self.samples[len(self.lines)] = whole[:200].replace("\x1f", " | ").replace("\x1e", " ")
+    def add(self, row: int, file: str, line: int, input_text: str, row_text: str) -> None:
+        if len(self.excerpts) < MAX_EXCERPTS:
+            self.excerpts[len(self.lines)] = row_text[:200].replace("\x1f", " | ").replace("\x1e", " ")
         self.lines.append(line)
         self.files.append(file)
         self.rows.append(row + 1)
-        for text in (key, whole):
+        for text in (input_text, row_text):
             self._digests += blake2b(text.encode(errors="surrogatepass"), digest_size=16).digest()
 
     def digests(self) -> Iterator[tuple[bytes, bytes]]:
-        """Of each row: what the network is given, and that with what it should say."""
+        """Yield for each row the digest of its input fields, and that of all its fields."""
         for start in range(0, len(self._digests), 32):
             yield bytes(self._digests[start : start + 16]), bytes(self._digests[start + 16 : start + 32])
 
 
-def _texts(rows: Rows, names: Sequence[str]) -> Iterable[Any]:
-    """Each row's fields as one value that can be hashed."""
-    columns = [rows.fields[name] for name in names if name in rows.fields]
+def _hashable_rows(batch: RecordBatch, names: Sequence[str]) -> Iterable[Any]:
+    """The fields of each row as one hashable value."""
+    columns = [batch.fields[name] for name in names if name in batch.fields]
     if any(isinstance(column[0], list) for column in columns if column):
-        return (_joined(values) for values in zip(*columns, strict=True))
+        return (_join_fields(values) for values in zip(*columns, strict=True))
     return columns[0] if len(columns) == 1 else zip(*columns, strict=True)
 
 
-def _joined(values: Sequence[Any]) -> str:
-    """Fields as one text. The separator is a control character that text should not hold."""
+def _join_fields(values: Sequence[Any]) -> str:
+    """Join fields to one string. The separators are control characters that do not occur in text."""
     return "\x1f".join("\x1e".join(map(str, value)) if isinstance(value, list) else str(value) for value in values)
 
 
-def _picked(rows: Rows, places: Sequence[int], kind: type[Example]) -> Iterator[tuple[int, str, str]]:
-    for at in places:
-        keys = [rows.fields[name][at] for name in KEY[kind] if name in rows.fields]
-        rest = [rows.fields[name][at] for name in REST[kind] if name in rows.fields]
-        yield at, _joined(keys), _joined(keys + rest)
+def _select_rows(
+    batch: RecordBatch, indices: Sequence[int], example_type: type[Example]
+) -> Iterator[tuple[int, str, str]]:
+    """Yield the index, the joined input fields and all joined fields of the rows at `indices`."""
+    for index in indices:
+        inputs = [batch.fields[name][index] for name in INPUT_FIELDS[example_type] if name in batch.fields]
+        targets = [batch.fields[name][index] for name in TARGET_FIELDS[example_type] if name in batch.fields]
+        yield index, _join_fields(inputs), _join_fields(inputs + targets)

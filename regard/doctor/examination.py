@@ -1,4 +1,4 @@
-"""The doctor: reads everything once, and says what is wrong with it."""
+"""The examination: reads all files once and runs the checks on them."""
 
 from __future__ import annotations
 
@@ -6,166 +6,181 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
-from regard.data.example import TASKS, Labelled, Pair, Plain, Question, Tagged
+from regard.data.example import EXAMPLE_TYPES, Document, LabeledText, Pair, Question, TaggedSentence
 from regard.data.formats import Format, Parallel, Text
-from regard.data.reader import format_of
-from regard.doctor.answer_checks import Answers
-from regard.doctor.doctor_report import Report
-from regard.doctor.duplicates import Repeats
-from regard.doctor.finding import Ledger
+from regard.data.reader import detect_format
+from regard.doctor.answer_checks import AnswerCheck
+from regard.doctor.doctor_report import DoctorReport
+from regard.doctor.duplicates import DuplicateCheck
+from regard.doctor.finding import FindingCollector
 from regard.doctor.finding_kinds import RATIO
-from regard.doctor.label_checks import Labels, Scores
-from regard.doctor.language_checks import Languages
-from regard.doctor.length_checks import Lengths, Spread
-from regard.doctor.line_alignment import report_parting
-from regard.doctor.pair_checks import Pairs
-from regard.doctor.script_checks import Scripts
-from regard.doctor.tag_checks import Tags
-from regard.doctor.text_checks import Emptiness, Manner
-from regard.doctor.tolerant_reader import Reading, Rows, Split
+from regard.doctor.label_checks import LabelCheck, ScoreCheck
+from regard.doctor.language_checks import LanguageCheck
+from regard.doctor.length_checks import LengthCheck, LengthDistribution
+from regard.doctor.line_alignment import check_line_alignment
+from regard.doctor.pair_checks import PairCheck
+from regard.doctor.script_checks import ScriptCheck
+from regard.doctor.tag_checks import TagCheck
+from regard.doctor.text_checks import EmptyTextFilter, StyleCheck
+from regard.doctor.tolerant_reader import RecordBatch, Split, TolerantReader
 from regard.tokenization.tokenizer import Tokenizer
 
-Files = Mapping[Split, Sequence[Path]]
+SplitFiles = Mapping[Split, Sequence[Path]]
 
 
 @runtime_checkable
 class Check(Protocol):
-    """Sees all rows go by, and says in the end what it has found."""
+    """A check that receives all rows in batches and adds findings."""
 
-    def see(self, rows: Rows) -> None:
-        """Some rows more."""
+    def update(self, batch: RecordBatch) -> None:
+        """Process a batch of rows."""
 
     def finish(self) -> None:
-        """All rows were seen."""
+        """Finish after the last batch."""
 
 
 def examine(
     task: str,
-    files: Files,
+    files: SplitFiles,
     *,
-    form: Format | None = None,
+    file_format: Format | None = None,
     scripts: Mapping[str, str] | None = None,
     tokenizer: Tokenizer | None = None,
-    length: int | None = None,
-    shown: int = 5,
-    tell: Callable[[int], None] = lambda _: None,
-) -> Report:
-    """Everything that is wrong with a task's files, by line.
+    max_length: int | None = None,
+    max_lines: int = 5,
+    on_bytes_read: Callable[[int], None] = lambda _: None,
+) -> DoctorReport:
+    """Examine the files of a task and report all problems by line.
 
         report = examine("translate", {Split.TRAIN: [Path("train.en"), Path("train.de")]})
-        report.go_ahead  # whether training should go ahead
-        report.findings  # what was found, the worst first
+        report.ok        # whether training can start
+        report.findings  # sorted by severity, highest first
 
-    `scripts` are the scripts that the sides should be in ({"source": "Latin"}), `length` is where texts would be cut
-    (in tokens if there is a tokenizer, in words if not), `shown` how many line numbers a finding keeps, and `tell` is
-    told how many bytes were read.
+    `scripts` are the expected scripts of the sides ({"source": "Latin"}). `max_length` is the length at which texts
+    would be truncated, in tokens with a tokenizer, else in words. `max_lines` limits the line numbers of a finding.
+    `on_bytes_read` is called with the number of bytes of each block that was read.
     """
-    return _Examination(task, files, form, Ledger(shown), tell).run(scripts or {}, tokenizer, length)
+    return _Examination(task, files, file_format, FindingCollector(max_lines), on_bytes_read).run(
+        scripts or {}, tokenizer, max_length
+    )
 
 
-def quick(task: str, files: Files, *, form: Format | None = None, shown: int = 5) -> Report:
-    """The cheap part, for whoever is about to train: bytes, columns, alignment, emptiness, labels, tags, answers.
+def examine_quick(
+    task: str, files: SplitFiles, *, file_format: Format | None = None, max_lines: int = 5
+) -> DoctorReport:
+    """Run only the fast checks, as training does: bytes, columns, alignment, empty texts, labels, tags, answers.
 
-    Left out is what looks at every word or compares rows: scripts, languages, lengths, repeats and leakage.
+    The checks that process every word or compare rows are skipped: scripts, languages, lengths, duplicates and leakage.
     """
-    return _Examination(task, files, form, Ledger(shown), lambda _: None).run_quick()
+    return _Examination(task, files, file_format, FindingCollector(max_lines), lambda _: None).run_quick()
 
 
 class _Examination:
-    """One run over the files of a task."""
+    """One pass over the files of a task."""
 
     def __init__(
-        self, task: str, files: Files, form: Format | None, ledger: Ledger, tell: Callable[[int], None]
+        self,
+        task: str,
+        files: SplitFiles,
+        file_format: Format | None,
+        collector: FindingCollector,
+        on_bytes_read: Callable[[int], None],
     ) -> None:
-        if task not in TASKS:
-            raise ValueError(f"there is no task {task!r}: the tasks are {', '.join(TASKS)}")
-        self.task, self.files, self.ledger = task, {split: list(paths) for split, paths in files.items()}, ledger
-        self.kind = TASKS[task]
-        self.form = form or format_of(self.kind, next(iter(self.files.values())))
-        _check_files(self.files, self.form)
-        self.reading = Reading(self.kind, self.form, ledger, tell)
+        if task not in EXAMPLE_TYPES:
+            raise ValueError(f"unknown task {task!r}; the tasks are {', '.join(EXAMPLE_TYPES)}")
+        self.task, self.files, self.collector = task, {split: list(paths) for split, paths in files.items()}, collector
+        self.example_type = EXAMPLE_TYPES[task]
+        self.file_format = file_format or detect_format(self.example_type, next(iter(self.files.values())))
+        _check_files(self.files, self.file_format)
+        self.reader = TolerantReader(self.example_type, self.file_format, collector, on_bytes_read)
 
-    def run(self, scripts: Mapping[str, str], tokenizer: Tokenizer | None, length: int | None) -> Report:
-        lengths = Lengths(self.ledger, tokenizer, length)
-        repeats = Repeats(self.ledger, self.kind, self._again)
-        checks: list[Check] = [*self._cheap(), Manner(self.ledger), lengths, Scripts(self.ledger, scripts), repeats]
+    def run(self, scripts: Mapping[str, str], tokenizer: Tokenizer | None, max_length: int | None) -> DoctorReport:
+        lengths = LengthCheck(self.collector, tokenizer, max_length)
+        checks: list[Check] = [
+            *self._quick_checks(),
+            StyleCheck(self.collector),
+            lengths,
+            ScriptCheck(self.collector, scripts),
+            DuplicateCheck(self.collector, self.example_type, self._reread),
+        ]
         if self.task == "translate":
-            checks.append(Languages(self.ledger))
+            checks.append(LanguageCheck(self.collector))
         self._read(checks)
-        return self._report(checks, list(lengths.spreads.values()), lengths.length)
+        return self._report(checks, list(lengths.distributions.values()), lengths.max_length)
 
-    def run_quick(self) -> Report:
-        checks = self._cheap()
+    def run_quick(self) -> DoctorReport:
+        checks = self._quick_checks()
         self._read(checks)
         return self._report(checks, [], None)
 
-    def _cheap(self) -> list[Check]:
-        """The checks that cost little, by what a task's examples are made of."""
-        kind = self.kind
-        if kind is Pair:
-            return [Pairs(self.ledger, summaries=self.task == "summarize")]
-        if kind is Labelled:
-            return [Scores(self.ledger) if self.task == "embed" else Labels(self.ledger)]
-        if kind is Tagged:
-            return [Tags(self.ledger)]
-        return [Answers(self.ledger)] if kind is Question else []
+    def _quick_checks(self) -> list[Check]:
+        """The fast checks of the task."""
+        if self.example_type is Pair:
+            return [PairCheck(self.collector, summaries=self.task == "summarize")]
+        if self.example_type is LabeledText:
+            return [ScoreCheck(self.collector) if self.task == "embed" else LabelCheck(self.collector)]
+        if self.example_type is TaggedSentence:
+            return [TagCheck(self.collector)]
+        return [AnswerCheck(self.collector)] if self.example_type is Question else []
 
     def _read(self, checks: Sequence[Check]) -> None:
-        emptiness = Emptiness(self.ledger, blank_lines_part=self.kind is Plain)
+        empty_texts = EmptyTextFilter(self.collector, blank_lines_separate=self.example_type is Document)
         for split, paths in self.files.items():
-            for rows in self.reading.rows(split, paths):
-                full = emptiness.keep(rows)
-                for check in checks if full.lines else ():
-                    check.see(full)
+            for batch in self.reader.read(split, paths):
+                nonempty = empty_texts.filter(batch)
+                for check in checks if nonempty.lines else ():
+                    check.update(nonempty)
         for check in checks:
             check.finish()
-        for paths in self.files.values() if isinstance(self.form, Parallel) else ():
-            self._align(paths)
+        for paths in self.files.values() if isinstance(self.file_format, Parallel) else ():
+            self._check_alignment(paths)
 
-    def _align(self, paths: Sequence[Path]) -> None:
+    def _check_alignment(self, paths: Sequence[Path]) -> None:
         for source, target in zip(paths[::2], paths[1::2], strict=True):
-            sides = [self.reading.opened[str(path)] for path in (source, target)]
-            if not all(side.whole and side.lines for side in sides):
+            sides = [self.reader.text_files[str(path)] for path in (source, target)]
+            if not all(side.complete and side.num_lines for side in sides):
                 continue
-            lengths = [side.lengths for side in sides]
-            if report_parting(self.ledger, source, target, lengths):
-                self.ledger.forget(RATIO, source)  # lines that do not belong together do not fit
+            lengths = [side.line_lengths for side in sides]
+            if check_line_alignment(self.collector, source, target, lengths):
+                self.collector.discard(RATIO, source)  # the length ratios follow from the misalignment
 
-    def _again(self, split: Split) -> Iterator[Rows]:
-        """A set's rows a second time, with nothing noted."""
-        silent = Ledger()
-        emptiness = Emptiness(silent, blank_lines_part=self.kind is Plain)
-        reading = Reading(self.kind, self.form, silent, lambda _: None)
-        return map(emptiness.keep, reading.rows(split, self.files[split]))
+    def _reread(self, split: Split) -> Iterator[RecordBatch]:
+        """Read the rows of a split again, without adding findings."""
+        unused = FindingCollector()
+        empty_texts = EmptyTextFilter(unused, blank_lines_separate=self.example_type is Document)
+        reader = TolerantReader(self.example_type, self.file_format, unused, lambda _: None)
+        return map(empty_texts.filter, reader.read(split, self.files[split]))
 
-    def _report(self, checks: Sequence[Check], spreads: Sequence[Spread], length: int | None) -> Report:
-        labels = [check.labels if isinstance(check, Tags) else check for check in checks]
-        counts = next((one.counts() for one in labels if isinstance(one, Labels)), {})
-        lines = {name: file.lines for name, file in self.reading.opened.items()}
-        return Report(
+    def _report(
+        self, checks: Sequence[Check], lengths: Sequence[LengthDistribution], max_length: int | None
+    ) -> DoctorReport:
+        candidates = [check.labels if isinstance(check, TagCheck) else check for check in checks]
+        labels = next((check.counts() for check in candidates if isinstance(check, LabelCheck)), {})
+        line_counts = {name: file.num_lines for name, file in self.reader.text_files.items()}
+        return DoctorReport(
             task=self.task,
-            files=lines,
-            findings=tuple(self.ledger.findings(lines)),
-            labels=counts,
-            lengths=tuple(spreads),
-            length=length,
+            files=line_counts,
+            findings=tuple(self.collector.findings(line_counts)),
+            labels=labels,
+            lengths=tuple(lengths),
+            max_length=max_length,
         )
 
 
-def _check_files(files: Files, form: Format) -> None:
-    """Stop where the call is wrong, before anything is read."""
+def _check_files(files: SplitFiles, file_format: Format) -> None:
+    """Raise UsageError for missing or unpaired files before anything is read."""
     for split, paths in files.items():
         for path in paths:
             if not path.exists():
-                raise CallError(f"{path}: there is no such file")
-            if path.is_dir() and not isinstance(form, Text):
-                raise CallError(f"{path}: this is a folder; expected a file")
-        if isinstance(form, Parallel) and len(paths) % 2:
-            raise CallError(
-                f"{split}: parallel text is two files, source and target (or several times two); found {len(paths)}: "
+                raise UsageError(f"{path}: file not found")
+            if path.is_dir() and not isinstance(file_format, Text):
+                raise UsageError(f"{path}: is a folder; expected a file")
+        if isinstance(file_format, Parallel) and len(paths) % 2:
+            raise UsageError(
+                f"{split}: parallel text needs pairs of files (source, target); found {len(paths)}: "
                 + ", ".join(map(str, paths))
             )
 
 
-class CallError(ValueError):
-    """The doctor was called with files that are not there or do not go together."""
+class UsageError(ValueError):
+    """The files do not exist, or do not form pairs."""

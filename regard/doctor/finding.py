@@ -1,4 +1,4 @@
-"""What the doctor says: kinds of fault, and the ledger in which they are gathered while files are read."""
+"""Findings of the doctor, their kinds, and the collector that gathers them while files are read."""
 
 from __future__ import annotations
 
@@ -9,96 +9,98 @@ from pathlib import Path
 
 
 class Severity(enum.StrEnum):
-    """How much a finding matters."""
+    """Severity of a finding."""
 
     STOP = "stop"
-    """Training should not go ahead."""
+    """Blocking: must be fixed before training."""
     WARN = "warn"
-    """Training can go ahead, and will be worse for it."""
+    """Training is possible, with a worse result."""
     NOTE = "note"
-    """Good to know."""
+    """Information."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Kind:
-    """A kind of fault."""
+class FindingKind:
+    """A kind of problem."""
 
     name: str
-    """How machines know it: `empty-line`."""
+    """Code of the kind, such as `empty-line`."""
     severity: Severity
-    said: str
-    """What it is, in words; `{lines}` or `{questions}` stands for the number of those that have it ("3 lines")."""
+    message: str
+    """Description; `{lines}` or `{questions}` is replaced by the count ("3 lines")."""
     remedy: str
-    """What to do about it."""
-    warn_at: float = 2.0
-    """The share of a file's lines from which on it is a warning, whatever its severity is otherwise."""
-    stop_at: float = 2.0
-    """The share of a file's lines from which on training should not go ahead."""
+    """How to fix it."""
+    warn_fraction: float = 2.0
+    """From this fraction of the lines of a file a note becomes a warning."""
+    stop_fraction: float = 2.0
+    """From this fraction of the lines of a file the finding is blocking."""
 
-    def weigh(self, share: float) -> Severity:
-        """How much it matters when this share of a file has it."""
-        if share >= self.stop_at:
+    def severity_at(self, fraction: float) -> Severity:
+        """Return the severity if this fraction of the lines of a file is affected."""
+        if fraction >= self.stop_fraction:
             return Severity.STOP
-        return Severity.WARN if share >= self.warn_at and self.severity is Severity.NOTE else self.severity
+        return Severity.WARN if fraction >= self.warn_fraction and self.severity is Severity.NOTE else self.severity
 
 
 @dataclass(frozen=True, kw_only=True)
 class Finding:
-    """Something that is wrong with a file, and where."""
+    """A problem in a file, with its lines."""
 
     kind: str
     severity: Severity
     file: str
     lines: tuple[int, ...]
-    """The first lines that have it, from 1."""
+    """The first affected lines, counted from 1."""
     count: int
-    """How many lines have it."""
-    said: str
+    """Number of affected lines."""
+    message: str
     remedy: str
     examples: tuple[str, ...]
 
 
 @dataclass
 class _Entry:
-    """One kind of fault in one file, so far."""
+    """One kind of problem in one file, so far."""
 
     count: int = 0
     last: tuple[int, int] = (0, 0)
     lines: list[int] = field(default_factory=list)
     examples: list[str] = field(default_factory=list)
-    said: str | None = None
+    message: str | None = None
     remedy: str | None = None
     severity: Severity | None = None
 
 
-class Ledger:
-    """Faults as they are met, added up by kind and file. Only the first few lines of each are kept."""
+class FindingCollector:
+    """Collects problems by kind and file. Only the first lines and examples of each are stored."""
 
-    def __init__(self, shown: int = 5, examples: int = 3) -> None:
-        self.shown, self.examples = shown, examples
+    def __init__(self, max_lines: int = 5, max_examples: int = 3) -> None:
+        self.max_lines, self.max_examples = max_lines, max_examples
         self._entries: dict[tuple[str, str], _Entry] = {}
-        self._kinds: dict[str, Kind] = {}
+        self._kinds: dict[str, FindingKind] = {}
 
-    def note(self, kind: Kind, file: str | Path, line: int, example: str = "", at: int = 0, row: int = 0) -> None:
-        """A line has this fault, at this character.
+    def add_line(
+        self, kind: FindingKind, file: str | Path, line: int, example: str = "", position: int = 0, row: int = 0
+    ) -> None:
+        """Add a line with this problem; `position` is the character of the example that is affected.
 
-        Lines come in order, so one that has gone by (found twice, or in a file that was given twice) counts once.
-        Where one line has several rows, as a JSON document may, `row` tells them apart.
+        Lines must come in ascending order. A line that is not after the last one is ignored, so a line that is found
+        twice, or in a file that is read twice, counts once. `row` distinguishes several rows on one line, as in JSON.
         """
         entry = self._entry(kind, file)
         if (line, row) <= entry.last:
             return
         entry.count, entry.last = entry.count + 1, (line, row)
-        if len(entry.lines) < self.shown:
+        if len(entry.lines) < self.max_lines:
             entry.lines.append(line)
-        if len(entry.examples) < self.examples and example:
-            entry.examples.append(f"line {line}: {clip(example, at)}")
+        if len(entry.examples) < self.max_examples and example:
+            entry.examples.append(f"line {line}: {excerpt(example, position)}")
 
-    def say(
+    def add_file(
         self,
-        kind: Kind,
+        kind: FindingKind,
         file: str | Path,
-        said: str,
+        message: str,
         *,
         lines: Sequence[int] = (),
         count: int | None = None,
@@ -106,61 +108,62 @@ class Ledger:
         remedy: str | None = None,
         severity: Severity | None = None,
     ) -> None:
-        """A file has this fault as a whole, or has it in a way that wants words of its own."""
+        """Add a problem of a whole file, or one with its own message. Replaces what was added before."""
         entry = self._entry(kind, file)
         entry.count = len(lines) if count is None else count
-        entry.lines = list(lines[: self.shown])
-        entry.examples = list(examples[: self.examples])
-        entry.said, entry.remedy, entry.severity = said, remedy, severity
+        entry.lines = list(lines[: self.max_lines])
+        entry.examples = list(examples[: self.max_examples])
+        entry.message, entry.remedy, entry.severity = message, remedy, severity
 
-    def explain(self, kind: Kind, file: str | Path, said: str, remedy: str | None = None) -> None:
-        """Better words for a fault that was noted line by line; `{lines}` stands for their number."""
+    def set_message(self, kind: FindingKind, file: str | Path, message: str, remedy: str | None = None) -> None:
+        """Set a more specific message for a problem that was added line by line; `{lines}` is replaced by the count."""
         entry = self._entry(kind, file)
-        entry.said, entry.remedy = said, remedy
+        entry.message, entry.remedy = message, remedy
 
-    def count(self, kind: Kind, file: str | Path) -> int:
-        """How many lines of a file have this fault, so far."""
+    def count(self, kind: FindingKind, file: str | Path) -> int:
+        """Return the number of lines of a file with this problem, so far."""
         entry = self._entries.get((kind.name, str(file)))
         return entry.count if entry else 0
 
-    def forget(self, kind: Kind, file: str | Path) -> None:
-        """It was no fault after all."""
+    def discard(self, kind: FindingKind, file: str | Path) -> None:
+        """Remove a problem that was added before."""
         self._entries.pop((kind.name, str(file)), None)
 
-    def findings(self, sizes: Mapping[str, int]) -> list[Finding]:
-        """Everything, the worst first. `sizes` are the lines of each file, from which shares are known."""
-        found = [self._finding(name, file, entry, sizes.get(file, 0)) for (name, file), entry in self._entries.items()]
+    def findings(self, line_counts: Mapping[str, int]) -> list[Finding]:
+        """Return all findings, highest severity first. `line_counts` has the number of lines of each file."""
+        findings = [
+            self._finding(name, file, entry, line_counts.get(file, 0)) for (name, file), entry in self._entries.items()
+        ]
         order = list(Severity)
-        return sorted(found, key=lambda finding: order.index(finding.severity))
+        return sorted(findings, key=lambda finding: order.index(finding.severity))
 
-    def _entry(self, kind: Kind, file: str | Path) -> _Entry:
+    def _entry(self, kind: FindingKind, file: str | Path) -> _Entry:
         self._kinds[kind.name] = kind
         return self._entries.setdefault((kind.name, str(file)), _Entry())
 
-    def _finding(self, name: str, file: str, entry: _Entry, size: int) -> Finding:
+    def _finding(self, name: str, file: str, entry: _Entry, line_count: int) -> Finding:
         kind = self._kinds[name]
-        said = kind.said if entry.said is None else entry.said
+        message = kind.message if entry.message is None else entry.message
         return Finding(
             kind=name,
-            severity=entry.severity or kind.weigh(entry.count / max(size, 1)),
+            severity=entry.severity or kind.severity_at(entry.count / max(line_count, 1)),
             file=file,
             lines=tuple(entry.lines),
             count=entry.count,
-            said=_counted(said, entry.count),
+            message=_fill_counts(message, entry.count),
             remedy=entry.remedy or kind.remedy,
             examples=tuple(entry.examples),
         )
 
 
-def _counted(said: str, count: int) -> str:
-    for what in ("line", "question"):
-        said = said.replace(f"{{{what}s}}", f"{count:,} {what}{'' if count == 1 else 's'}")
-    return said
+def _fill_counts(message: str, count: int) -> str:
+    for noun in ("line", "question"):
+        message = message.replace(f"{{{noun}s}}", f"{count:,} {noun}{'' if count == 1 else 's'}")
+    return message
 
 
-def clip(text: str, at: int = 0, width: int = 72) -> str:
-    """A piece of a text around a character, with what cannot be seen written out."""
-    start = max(0, min(at - width // 2, len(text) - width))
-    piece = text[start : start + width]
-    seen = "".join(char if char.isprintable() else ascii(char)[1:-1] for char in piece)
-    return ("…" if start else "") + seen + ("…" if start + width < len(text) else "")
+def excerpt(text: str, position: int = 0, width: int = 72) -> str:
+    """Return the part of a text around a position, with unprintable characters escaped."""
+    start = max(0, min(position - width // 2, len(text) - width))
+    printable = "".join(char if char.isprintable() else ascii(char)[1:-1] for char in text[start : start + width])
+    return ("…" if start else "") + printable + ("…" if start + width < len(text) else "")

@@ -11,171 +11,175 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from regard.doctor import finding_kinds
-from regard.doctor.finding import Kind, Ledger
-from regard.doctor.text_checks import blank
-from regard.doctor.tolerant_reader import Rows, Split
+from regard.doctor.finding import FindingCollector, FindingKind
+from regard.doctor.text_checks import is_blank
+from regard.doctor.tolerant_reader import RecordBatch, Split
 
-MOST = 5000
-"""No set of labels is larger; a column with more is something else."""
+MAX_LABELS = 5000
+"""A column with more distinct values is not a label column; further values are not counted."""
 
 
 @dataclass
-class Seen:
-    """A label in a set: how often, and on which lines first."""
+class LabelCount:
+    """Count of a label in a split, and the first lines on which it occurs."""
 
     count: int = 0
     lines: list[int] = field(default_factory=list)
     file: str = ""
 
 
-class Labels:
-    """Which labels there are, how often, and which look wrong."""
+LabelCounts = dict[str, LabelCount]
+"""Counts by label."""
 
-    def __init__(self, ledger: Ledger, called: str = "label") -> None:
-        self.ledger, self.called = ledger, called
-        self.sets: dict[Split, dict[str, Seen]] = defaultdict(dict)
 
-    def see(self, rows: Rows) -> None:
-        """Some rows more."""
-        met = defaultdict[str, list[int]](list)
-        for line, label in zip(rows.lines, rows.fields["label"], strict=True):
-            if blank(label):
-                self.ledger.note(finding_kinds.EMPTY_LABEL, rows.file, line)
+class LabelCheck:
+    """Counts labels and checks for rare, similar, unseen and missing ones."""
+
+    def __init__(self, collector: FindingCollector, noun: str = "label") -> None:
+        self.collector, self.noun = collector, noun
+        self.by_split: dict[Split, LabelCounts] = defaultdict(dict)
+
+    def update(self, batch: RecordBatch) -> None:
+        """Count the labels of a batch."""
+        lines_by_label = defaultdict[str, list[int]](list)
+        for line, label in zip(batch.lines, batch.fields["label"], strict=True):
+            if is_blank(label):
+                self.collector.add_line(finding_kinds.EMPTY_LABEL, batch.file, line)
             else:
-                met[label].append(line)
-        for label, lines in met.items():
-            self.add(rows.split, str(rows.file), label, lines)
+                lines_by_label[label].append(line)
+        for label, lines in lines_by_label.items():
+            self.add(batch.split, str(batch.file), label, lines)
 
     def add(self, split: Split, file: str, label: str, lines: Sequence[int]) -> None:
-        """A label was met on these lines."""
-        known = self.sets[split]
-        if label not in known and len(known) > MOST:
+        """Count a label on these lines."""
+        labels, max_lines = self.by_split[split], self.collector.max_lines
+        if label not in labels and len(labels) > MAX_LABELS:
             return
-        seen = known.setdefault(label, Seen(file=file))
-        seen.count += len(lines)
-        seen.lines = sorted([*seen.lines, *lines[: self.ledger.shown]])[: self.ledger.shown]
+        entry = labels.setdefault(label, LabelCount(file=file))
+        entry.count += len(lines)
+        entry.lines = sorted([*entry.lines, *lines[:max_lines]])[:max_lines]
 
     def counts(self) -> dict[str, dict[str, int]]:
-        """How often each label was met in each set, the most frequent first."""
+        """Return the count of each label by split, most frequent first."""
         return {
             split.value: {
-                label: seen.count for label, seen in sorted(known.items(), key=lambda one: (-one[1].count, one[0]))
+                label: entry.count
+                for label, entry in sorted(labels.items(), key=lambda item: (-item[1].count, item[0]))
             }
-            for split, known in self.sets.items()
+            for split, labels in self.by_split.items()
         }
 
     def finish(self) -> None:
-        """Look at all labels together."""
-        for split, known in self.sets.items():
-            total = sum(seen.count for seen in known.values())
-            if len(known) > 20 and len(known) > total / 2:
-                file = next(iter(known.values())).file
-                said = f"there are {len(known):,} different {self.called}s in {total:,} rows"
-                self.ledger.say(finding_kinds.MANY_LABELS, file, said, examples=list(known)[:3])
+        """Check the labels of all splits."""
+        for split, labels in self.by_split.items():
+            total = sum(entry.count for entry in labels.values())
+            if len(labels) > 20 and len(labels) > total / 2:
+                file = next(iter(labels.values())).file
+                message = f"{len(labels):,} distinct {self.noun}s in {total:,} rows"
+                self.collector.add_file(finding_kinds.MANY_LABELS, file, message, examples=list(labels)[:3])
             elif split is Split.TRAIN:
-                self._train(known, total)
-        self._similar()
-        self._new()
+                self._check_train(labels, total)
+        self._check_similar()
+        self._check_unseen()
 
-    def _train(self, known: dict[str, Seen], total: int) -> None:
-        if len(known) == 1:
-            label, seen = next(iter(known.items()))
-            self.ledger.say(
-                finding_kinds.ONE_LABEL, seen.file, f"every row has the {self.called} {label!r}", lines=seen.lines
+    def _check_train(self, labels: LabelCounts, total: int) -> None:
+        if len(labels) == 1:
+            label, entry = next(iter(labels.items()))
+            self.collector.add_file(
+                finding_kinds.ONE_LABEL, entry.file, f"every row has the {self.noun} {label!r}", lines=entry.lines
             )
             return
-        even = total / len(known)
-        odd = self._variants(known)  # to be written otherwise rather than collected
-        few = max(2, min(10, even / 10))
-        rare = {label: seen for label, seen in known.items() if seen.count < few and label not in odd}
-        if rare and even >= 5:
-            self._say_labels(finding_kinds.RARE_LABEL, rare, f"{self.called}s with very few examples")
-        self._gap(known)
+        mean = total / len(labels)
+        variants = self._variants(labels)  # misspelt, not rare
+        threshold = max(2, min(10, mean / 10))
+        rare = {label: entry for label, entry in labels.items() if entry.count < threshold and label not in variants}
+        if rare and mean >= 5:
+            self._add_labels(finding_kinds.RARE_LABEL, rare, f"{self.noun}s with very few examples")
+        self._check_gap(labels)
 
-    def _gap(self, known: dict[str, Seen]) -> None:
-        if not all(label.isdecimal() and len(label) < 4 for label in known):
+    def _check_gap(self, labels: LabelCounts) -> None:
+        if not all(label.isdecimal() and len(label) < 4 for label in labels):
             return
-        numbers = {int(label) for label in known}
+        numbers = {int(label) for label in labels}
         gaps = [number for number in range(min(numbers), max(numbers)) if number not in numbers]
         if gaps:
-            file = next(iter(known.values())).file
-            said = f"the {self.called}s are numbers from {min(numbers)} to {max(numbers)}, without {_some(gaps)}"
-            self.ledger.say(finding_kinds.LABEL_GAP, file, said, lines=known[str(max(numbers))].lines)
+            file = next(iter(labels.values())).file
+            message = f"the {self.noun}s are numbers from {min(numbers)} to {max(numbers)}, without {_first_few(gaps)}"
+            self.collector.add_file(finding_kinds.LABEL_GAP, file, message, lines=labels[str(max(numbers))].lines)
 
-    def _variants(self, known: dict[str, Seen]) -> dict[str, Seen]:
-        """The labels that differ from a more frequent one in case or spaces only."""
-        alike = defaultdict[str, list[str]](list)
-        for label in known:
-            alike["".join(label.casefold().split())].append(label)
-        odd: dict[str, Seen] = {}
-        for group in alike.values():
-            usual = max(group, key=lambda label: known[label].count)
-            odd |= {label: known[label] for label in group if label != usual}
-        return odd
+    def _variants(self, labels: LabelCounts) -> LabelCounts:
+        """Return the labels that differ from a more frequent one only in case or spaces."""
+        groups = defaultdict[str, list[str]](list)
+        for label in labels:
+            groups["".join(label.casefold().split())].append(label)
+        variants: LabelCounts = {}
+        for group in groups.values():
+            most_frequent = max(group, key=lambda label: labels[label].count)
+            variants |= {label: labels[label] for label in group if label != most_frequent}
+        return variants
 
-    def _similar(self) -> None:
-        for known in self.sets.values():
-            if odd := self._variants(known):
-                self._say_labels(
-                    finding_kinds.SIMILAR_LABELS, odd, f"{self.called}s that differ from others only in case or spaces"
-                )
+    def _check_similar(self) -> None:
+        for labels in self.by_split.values():
+            if variants := self._variants(labels):
+                message = f"{self.noun}s that differ from others only in case or spaces"
+                self._add_labels(finding_kinds.SIMILAR_LABELS, variants, message)
 
-    def _new(self) -> None:
-        train = self.sets.get(Split.TRAIN)
-        for split, known in self.sets.items():
-            new = {label: seen for label, seen in known.items() if train and label not in train}
-            if new:
-                self._say_labels(
-                    finding_kinds.NEW_LABEL, new, f"{self.called}s in {split} that the training data does not have"
-                )
+    def _check_unseen(self) -> None:
+        train = self.by_split.get(Split.TRAIN)
+        for split, labels in self.by_split.items():
+            unseen = {label: entry for label, entry in labels.items() if train and label not in train}
+            if unseen:
+                message = f"{self.noun}s in {split} that are not in the training data"
+                self._add_labels(finding_kinds.NEW_LABEL, unseen, message)
 
-    def _say_labels(self, kind: Kind, found: dict[str, Seen], said: str) -> None:
-        for file in {seen.file for seen in found.values()}:
-            mine = {label: seen for label, seen in found.items() if seen.file == file}
-            lines = sorted(line for seen in mine.values() for line in seen.lines)
-            told = ", ".join(f"{label!r} ({seen.count})" for label, seen in list(mine.items())[:20])
-            count = sum(seen.count for seen in mine.values())
-            self.ledger.say(kind, file, f"{said}: {told}", lines=lines, count=count)
+    def _add_labels(self, kind: FindingKind, labels: LabelCounts, message: str) -> None:
+        for file in {entry.file for entry in labels.values()}:
+            in_file = {label: entry for label, entry in labels.items() if entry.file == file}
+            lines = sorted(line for entry in in_file.values() for line in entry.lines)
+            names = ", ".join(f"{label!r} ({entry.count})" for label, entry in list(in_file.items())[:20])
+            count = sum(entry.count for entry in in_file.values())
+            self.collector.add_file(kind, file, f"{message}: {names}", lines=lines, count=count)
 
 
-class Scores:
-    """Numbers that say how alike two texts are."""
+class ScoreCheck:
+    """Similarity scores of text pairs."""
 
-    def __init__(self, ledger: Ledger) -> None:
-        self.ledger = ledger
+    def __init__(self, collector: FindingCollector) -> None:
+        self.collector = collector
         self.values: dict[str, tuple[array[float], array[int]]] = {}
+        """Scores and their lines, by file."""
 
-    def see(self, rows: Rows) -> None:
-        """Some rows more."""
-        values, lines = self.values.setdefault(str(rows.file), (array("f"), array("i")))
-        for line, said in zip(rows.lines, rows.fields["label"], strict=True):
-            number = _number(said)
+    def update(self, batch: RecordBatch) -> None:
+        """Parse the scores of a batch."""
+        values, lines = self.values.setdefault(str(batch.file), (array("f"), array("i")))
+        for line, text in zip(batch.lines, batch.fields["label"], strict=True):
+            number = _parse_number(text)
             if number is None:
-                self.ledger.note(finding_kinds.NO_NUMBER, rows.file, line, repr(said))
+                self.collector.add_line(finding_kinds.NO_NUMBER, batch.file, line, repr(text))
             else:
                 values.append(number)
                 lines.append(line)
 
     def finish(self) -> None:
-        """Say which scores are far from the others: further beyond the middle 98% than that is wide."""
+        """Add outliers: scores further outside the middle 90% than the width of that range."""
         for file, (values, lines) in self.values.items():
             scores = np.asarray(values)
             if len(scores) < 20:
                 continue
             low, high = np.quantile(scores, [0.05, 0.95])
             width = max(float(high - low), 1e-6)
-            for place in np.flatnonzero((scores < low - width) | (scores > high + width)):
-                said = f"{scores[place]:g}, most are between {low:g} and {high:g}"
-                self.ledger.note(finding_kinds.OUT_OF_RANGE, file, int(lines[place]), said)
+            for index in np.flatnonzero((scores < low - width) | (scores > high + width)):
+                message = f"{scores[index]:g}, most are between {low:g} and {high:g}"
+                self.collector.add_line(finding_kinds.OUT_OF_RANGE, file, int(lines[index]), message)
 
 
-def _number(said: str) -> float | None:
+def _parse_number(text: str) -> float | None:
     try:
-        number = float(said)
+        number = float(text)
     except ValueError:
         return None
     return number if math.isfinite(number) else None
 
 
-def _some(numbers: Sequence[int]) -> str:
+def _first_few(numbers: Sequence[int]) -> str:
     return ", ".join(map(str, numbers[:5])) + (" …" if len(numbers) > 5 else "")

@@ -1,4 +1,4 @@
-"""Pairs whose sides are swapped, or both in one language."""
+"""Check for pairs whose sides are swapped, or in the same language."""
 
 from __future__ import annotations
 
@@ -6,81 +6,81 @@ import math
 from collections import Counter
 
 from regard.doctor import finding_kinds
-from regard.doctor.finding import Ledger
-from regard.doctor.tolerant_reader import Rows
+from regard.doctor.finding import FindingCollector
+from regard.doctor.tolerant_reader import RecordBatch
 
-LEARN, KNOWN = 5000, 4
-STRONG = 4.0
-"""How much more likely (in powers of e) a side must be as the other side before it counts as that."""
+FIT_PAIRS, MIN_COUNT = 5000, 4
+MIN_LOG_ODDS = 4.0
+"""Minimum log-odds for a text to count as one of the other side."""
 
 
-class Languages:
-    """Pairs whose sides are swapped, or both in one language: told by words that stand on one side only.
+class LanguageCheck:
+    """Pairs whose sides are swapped, or in the same language, by words that occur on one side only.
 
-    The words are learnt from the first pairs, so both sides need words parted by spaces.
+    The log-odds of the words are estimated on the first pairs. Both sides must have words separated by spaces.
     """
 
-    def __init__(self, ledger: Ledger) -> None:
-        self.ledger = ledger
-        self.waiting: list[Rows] = []
-        self.held = 0
-        self.worth: dict[str, float] | None = None
-        """For each word, how much it speaks for the source side."""
+    def __init__(self, collector: FindingCollector) -> None:
+        self.collector = collector
+        self.pending: list[RecordBatch] = []
+        self.pending_rows = 0
+        self.log_odds: dict[str, float] | None = None
+        """Log-odds of each word on the source side against the target side."""
 
-    def see(self, rows: Rows) -> None:
-        """Some pairs more. The first are held back until enough is learnt."""
-        if self.worth is None:
-            self.waiting.append(rows)
-            self.held += len(rows.lines)
-            if self.held < LEARN:
+    def update(self, batch: RecordBatch) -> None:
+        """Check a batch of pairs. The first batches are buffered until the log-odds are estimated."""
+        if self.log_odds is None:
+            self.pending.append(batch)
+            self.pending_rows += len(batch.lines)
+            if self.pending_rows < FIT_PAIRS:
                 return
-            self._learn()
+            self._fit()
             return
-        self._judge(rows)
+        self._classify(batch)
 
     def finish(self) -> None:
-        """Judge what is still held back."""
-        if self.worth is None and self.waiting:
-            self._learn()
+        """Check the batches that are still buffered."""
+        if self.log_odds is None and self.pending:
+            self._fit()
 
-    def _learn(self) -> None:
+    def _fit(self) -> None:
         source, target = Counter[str](), Counter[str]()
-        for rows in self.waiting:
-            for words, texts in ((source, rows.fields["source"]), (target, rows.fields["target"])):
-                words.update(word for text in texts for word in set(text.lower().split()))
-        self.worth = {
+        for batch in self.pending:
+            for counts, texts in ((source, batch.fields["source"]), (target, batch.fields["target"])):
+                counts.update(word for text in texts for word in set(text.lower().split()))
+        self.log_odds = {
             word: max(-3.0, min(3.0, math.log((source[word] + 0.5) / (target[word] + 0.5))))
             for word in source | target
-            if source[word] + target[word] >= KNOWN
+            if source[word] + target[word] >= MIN_COUNT
         }
-        for rows in self.waiting:
-            self._judge(rows)
-        self.waiting = []
+        for batch in self.pending:
+            self._classify(batch)
+        self.pending = []
 
-    def _judge(self, rows: Rows) -> None:
-        sources, targets = rows.fields["source"], rows.fields["target"]
-        for line, source, target in zip(rows.lines, sources, targets, strict=True):
+    def _classify(self, batch: RecordBatch) -> None:
+        sources, targets = batch.fields["source"], batch.fields["target"]
+        for line, source, target in zip(batch.lines, sources, targets, strict=True):
             if source == target:
                 continue
-            if self._sum(source) > 0 and self._sum(target) < 0:
-                continue  # as it should be
-            ours, theirs = self._speaks(source), self._speaks(target)
-            if ours < -STRONG and theirs > STRONG:
-                self.ledger.note(finding_kinds.SWAPPED, rows.file, line, f"{source} ||| {target}")
-            elif ours < -STRONG and theirs < -STRONG:
-                self.ledger.note(finding_kinds.ONE_LANGUAGE, rows.files["source"], line, source)
-            elif ours > STRONG and theirs > STRONG:
-                self.ledger.note(finding_kinds.ONE_LANGUAGE, rows.files["target"], line, target)
+            if self._log_odds(source) > 0 and self._log_odds(target) < 0:
+                continue  # the usual case
+            source_odds, target_odds = self._confident_log_odds(source), self._confident_log_odds(target)
+            if source_odds < -MIN_LOG_ODDS and target_odds > MIN_LOG_ODDS:
+                self.collector.add_line(finding_kinds.SWAPPED, batch.file, line, f"{source} ||| {target}")
+            elif source_odds < -MIN_LOG_ODDS and target_odds < -MIN_LOG_ODDS:
+                self.collector.add_line(finding_kinds.ONE_LANGUAGE, batch.files["source"], line, source)
+            elif source_odds > MIN_LOG_ODDS and target_odds > MIN_LOG_ODDS:
+                self.collector.add_line(finding_kinds.ONE_LANGUAGE, batch.files["target"], line, target)
 
-    def _sum(self, text: str) -> float:
-        worth = self.worth or {}
-        return sum([worth[word] for word in text.lower().split() if word in worth], start=0.0)
+    def _log_odds(self, text: str) -> float:
+        log_odds = self.log_odds or {}
+        return sum([log_odds[word] for word in text.lower().split() if word in log_odds], start=0.0)
 
-    def _speaks(self, text: str) -> float:
-        """How much the words of a text speak for the source side; 0 where few of them say anything."""
-        assert self.worth is not None
-        values = [value for word in text.lower().split() if (value := self.worth.get(word))]
+    def _confident_log_odds(self, text: str) -> float:
+        """Sum of the log-odds of the words of a text; 0 unless at least two clear words agree."""
+        assert self.log_odds is not None
+        values = [value for word in text.lower().split() if (value := self.log_odds.get(word))]
         clear = [value for value in values if abs(value) > 1]
-        # A name or a loanword says nothing: most of the telling words must agree.
+        # A single name or loanword is no evidence: 80% of the clear words must agree.
         agree = sum(value > 0 for value in clear) if sum(values) > 0 else sum(value < 0 for value in clear)
         return sum(values) if clear and agree >= 0.8 * len(clear) and agree >= 2 else 0.0

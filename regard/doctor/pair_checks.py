@@ -1,4 +1,4 @@
-"""Checks of pairs: sides that are the same, swapped, or far too long for each other."""
+"""Checks of text pairs: identical sides, implausible length ratios, long lines and summaries."""
 
 from __future__ import annotations
 
@@ -10,70 +10,71 @@ from pathlib import Path
 import numpy as np
 
 from regard.doctor import finding_kinds
-from regard.doctor.finding import Ledger
-from regard.doctor.tolerant_reader import Rows
+from regard.doctor.finding import FindingCollector
+from regard.doctor.tolerant_reader import RecordBatch
 
-LONG = 10_000
-"""No sentence has so many characters."""
-SLACK, ABSURD = 15, 3.0
-"""A side may be three times as long as the other side makes one expect, and some characters more."""
+MAX_LINE_CHARACTERS = 10_000
+"""No sentence is longer than this."""
+RATIO_SLACK, MAX_LENGTH_RATIO = 15, 3.0
+"""A side may have three times its expected length, plus some characters."""
 
 
 @dataclass
-class _Lengths:
-    """Of one pair of files: the line of each pair, and the characters on either side."""
+class _PairLengths:
+    """For one pair of files: the line of each pair, and the number of characters of its sides."""
 
     lines: array[int] = field(default_factory=lambda: array("i"))
     source: array[int] = field(default_factory=lambda: array("i"))
     target: array[int] = field(default_factory=lambda: array("i"))
-    same: int = 0
+    num_identical: int = 0
 
 
-class Pairs:
-    """Sides that are the same text, and sides whose lengths do not fit."""
+class PairCheck:
+    """Identical sides, implausible length ratios, very long lines, and summaries that are too long."""
 
-    def __init__(self, ledger: Ledger, summaries: bool) -> None:
-        self.ledger, self.summaries = ledger, summaries
-        self.lengths: dict[Path, _Lengths] = defaultdict(_Lengths)
+    def __init__(self, collector: FindingCollector, summaries: bool) -> None:
+        self.collector, self.summaries = collector, summaries
+        self.lengths: dict[Path, _PairLengths] = defaultdict(_PairLengths)
 
-    def see(self, rows: Rows) -> None:
-        """Some pairs more."""
-        sources, targets = rows.fields["source"], rows.fields["target"]
-        seen = self.lengths[rows.file]
-        seen.lines.extend(rows.lines)
-        seen.source.extend(map(len, sources))
-        seen.target.extend(map(len, targets))
+    def update(self, batch: RecordBatch) -> None:
+        """Check a batch of pairs."""
+        sources, targets = batch.fields["source"], batch.fields["target"]
+        lengths = self.lengths[batch.file]
+        lengths.lines.extend(batch.lines)
+        lengths.source.extend(map(len, sources))
+        lengths.target.extend(map(len, targets))
         if not self.summaries:
-            self._long(rows)
-        for line, source, target in zip(rows.lines, sources, targets, strict=True):
+            self._check_long_lines(batch)
+        for line, source, target in zip(batch.lines, sources, targets, strict=True):
             if source == target and any(map(str.isalpha, source)):
-                seen.same += 1
-                self.ledger.note(finding_kinds.IDENTICAL, rows.file, line, source)
+                lengths.num_identical += 1
+                self.collector.add_line(finding_kinds.IDENTICAL, batch.file, line, source)
             elif self.summaries and len(target) >= len(source):
-                self.ledger.note(finding_kinds.LONG_SUMMARY, rows.file, line, target)
+                self.collector.add_line(finding_kinds.LONG_SUMMARY, batch.file, line, target)
 
-    def _long(self, rows: Rows) -> None:
+    def _check_long_lines(self, batch: RecordBatch) -> None:
         for side in ("source", "target"):
-            if max(map(len, rows.fields[side])) > LONG:
-                for line, text in zip(rows.lines, rows.fields[side], strict=True):
-                    if len(text) > LONG:
-                        self.ledger.note(finding_kinds.LONG_LINE, rows.files[side], line, text)
+            if max(map(len, batch.fields[side])) > MAX_LINE_CHARACTERS:
+                for line, text in zip(batch.lines, batch.fields[side], strict=True):
+                    if len(text) > MAX_LINE_CHARACTERS:
+                        self.collector.add_line(finding_kinds.LONG_LINE, batch.files[side], line, text)
 
     def finish(self) -> None:
-        """Look at each pair of files as a whole."""
-        for file, seen in self.lengths.items():
-            if seen.same > 0.9 * len(seen.lines) and len(seen.lines) > 1:
-                self.ledger.forget(finding_kinds.IDENTICAL, file)
-                said = f"{seen.same:,} of {len(seen.lines):,} lines are the same on both sides"
-                self.ledger.say(finding_kinds.SAME_FILE, file, said)
+        """Check each pair of files as a whole."""
+        for file, lengths in self.lengths.items():
+            if lengths.num_identical > 0.9 * len(lengths.lines) and len(lengths.lines) > 1:
+                self.collector.discard(finding_kinds.IDENTICAL, file)
+                message = f"{lengths.num_identical:,} of {len(lengths.lines):,} lines are identical on both sides"
+                self.collector.add_file(finding_kinds.SAME_FILE, file, message)
             elif not self.summaries:
-                self._ratios(file, seen)
+                self._check_length_ratios(file, lengths)
 
-    def _ratios(self, file: Path, seen: _Lengths) -> None:
-        source = np.asarray(seen.source, dtype=float)
-        target = np.asarray(seen.target, dtype=float)
-        usual = float(np.median(target / source)) if len(source) >= 20 else 1.0
-        ratio = (target + SLACK * min(usual, 1)) / (source * usual + SLACK * min(usual, 1))
-        for place in np.flatnonzero((ratio > ABSURD) | (ratio < 1 / ABSURD)):
-            said = f"{int(source[place])} characters against {int(target[place])} (usual: 1 to {usual:.2f})"
-            self.ledger.note(finding_kinds.RATIO, file, int(seen.lines[place]), said)
+    def _check_length_ratios(self, file: Path, lengths: _PairLengths) -> None:
+        source = np.asarray(lengths.source, dtype=float)
+        target = np.asarray(lengths.target, dtype=float)
+        median = float(np.median(target / source)) if len(source) >= 20 else 1.0
+        slack = RATIO_SLACK * min(median, 1)
+        ratio = (target + slack) / (source * median + slack)
+        for index in np.flatnonzero((ratio > MAX_LENGTH_RATIO) | (ratio < 1 / MAX_LENGTH_RATIO)):
+            message = f"{int(source[index])} and {int(target[index])} characters (median ratio 1 to {median:.2f})"
+            self.collector.add_line(finding_kinds.RATIO, file, int(lengths.lines[index]), message)

@@ -1,4 +1,4 @@
-"""Which script text is in, and lines that are in another."""
+"""Checks for lines in an unexpected script, and for words that mix scripts."""
 
 from __future__ import annotations
 
@@ -9,84 +9,107 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
-from regard.doctor.finding import Ledger
+from regard.doctor.finding import FindingCollector
 from regard.doctor.finding_kinds import LOOKALIKE, SCRIPT
-from regard.doctor.tolerant_reader import TEXTS, Rows
+from regard.doctor.tolerant_reader import TEXT_FIELDS, RecordBatch
 
-LANGUAGES = {
+LANGUAGE_SCRIPTS = {
     "Japanese": {"Han", "Hiragana", "Katakana"},
     "Chinese": {"Han", "Bopomofo"},
     "Korean": {"Hangul", "Han"},
 }
-SPECIAL = {"CJK": "Han", "IDEOGRAPHIC": "Han", "KATAKANA-HIRAGANA": "Katakana", "FEMININE": "Latin"}
-SPECIAL |= {"MASCULINE": "Latin", "KANGXI": "Han", "VERTICAL": "Hiragana"}
+SCRIPT_EXCEPTIONS = {"CJK": "Han", "IDEOGRAPHIC": "Han", "KATAKANA-HIRAGANA": "Katakana", "FEMININE": "Latin"}
+SCRIPT_EXCEPTIONS |= {"MASCULINE": "Latin", "KANGXI": "Han", "VERTICAL": "Hiragana"}
 PREFIXES = ("FULLWIDTH", "HALFWIDTH", "OLD")
-COMMON = {"MATHEMATICAL", "MODIFIER", "MICRO", "OHM", "KELVIN", "ANGSTROM", "SCRIPT", "BLACK-LETTER", "DOUBLE-STRUCK"}
-COMMON |= {"SUPERSCRIPT", "SUBSCRIPT", "EULER", "ALEF", "BET", "GIMEL", "DALET", "INFORMATION", "TURNED", "REVERSED"}
-TWINS = {
+COMMON_NAME_WORDS = {
+    "MATHEMATICAL",
+    "MODIFIER",
+    "MICRO",
+    "OHM",
+    "KELVIN",
+    "ANGSTROM",
+    "SCRIPT",
+    "BLACK-LETTER",
+    "DOUBLE-STRUCK",
+}
+COMMON_NAME_WORDS |= {
+    "SUPERSCRIPT",
+    "SUBSCRIPT",
+    "EULER",
+    "ALEF",
+    "BET",
+    "GIMEL",
+    "DALET",
+    "INFORMATION",
+    "TURNED",
+    "REVERSED",
+}
+HOMOGLYPHS = {
     "Cyrillic": ("\u0400-\u04ff", "аАВсСеЕНіІјЈкКМоОрРѕЅТхХуУ", "aABcCeEHiIjJkKMoOpPsSTxXyY"),
     "Greek": ("\u0370-\u03ff", "ΑΒΕΖΗΙΚΜΝοΟρΡΤυΥΧν", "ABEZHIKMNoOpPTuYXv"),
 }
-"""Letters of another script, those among them that look like Latin ones, and the Latin ones that look like them."""
-MIXED_WORD = {
-    script: re.compile(f"[{theirs}][A-Za-z]{{2}}|[A-Za-z]{{2}}[{theirs}]|[{ours}][{all_}]{{2}}|[{all_}]{{2}}[{ours}]")
-    for script, (all_, theirs, ours) in TWINS.items()
+"""For each script: its letters, those that look like Latin letters, and these Latin letters."""
+MIXED_SCRIPT_PATTERNS = {
+    script: re.compile(
+        f"[{other}][A-Za-z]{{2}}|[A-Za-z]{{2}}[{other}]|[{latin}][{letters}]{{2}}|[{letters}]{{2}}[{latin}]"
+    )
+    for script, (letters, other, latin) in HOMOGLYPHS.items()
 }
 
 
 @functools.cache
 def script_of(char: str) -> str | None:
-    """The script of a letter ("Latin", "Cyrillic", "Han"), by its name in Unicode. None for what belongs to all."""
+    """Return the script of a letter ("Latin", "Cyrillic", "Han"), by its Unicode name. None if it has no own script."""
     if not char.isalpha():
         return None
     words = unicodedata.name(char, "").split()
-    if not words or words[0] in COMMON:
+    if not words or words[0] in COMMON_NAME_WORDS:
         return None
     first = words[1] if words[0] in PREFIXES and len(words) > 1 else words[0]
-    return SPECIAL.get(first, first.capitalize())
+    return SCRIPT_EXCEPTIONS.get(first, first.capitalize())
 
 
-def named(name: str) -> set[str]:
-    """The scripts that a person means by a name: one script, or those of a language that uses several."""
-    return LANGUAGES.get(name.capitalize(), {name.capitalize()})
+def scripts_by_name(name: str) -> set[str]:
+    """Return the scripts of a name: one script, or those of a language that uses several."""
+    return LANGUAGE_SCRIPTS.get(name.capitalize(), {name.capitalize()})
 
 
-class Scripts:
-    """Lines most of whose letters are in another script than their side is written in.
+class ScriptCheck:
+    """Lines with more than half of their letters in an unexpected script, and words that mix scripts.
 
-    The scripts of a side are those that were asked for, or those of a fifth of the letters in the first lines.
+    The expected scripts of a side are given, or those with at least a fifth of the letters in the first block of lines.
     """
 
-    def __init__(self, ledger: Ledger, expected: Mapping[str, str]) -> None:
-        self.ledger = ledger
-        self.expected = {side: named(name) for side, name in expected.items()}
+    def __init__(self, collector: FindingCollector, expected: Mapping[str, str]) -> None:
+        self.collector = collector
+        self.expected = {side: scripts_by_name(name) for side, name in expected.items()}
 
-    def see(self, rows: Rows) -> None:
-        """Some rows more."""
-        for side in TEXTS:
-            if side in rows.fields:
-                self._see(side, rows.files[side], rows.lines, [text or "" for text in rows.fields[side]])
-        if "words" in rows.fields:
-            self._see("words", rows.file, rows.lines, [" ".join(words) for words in rows.fields["words"]])
+    def update(self, batch: RecordBatch) -> None:
+        """Check the texts of a batch."""
+        for side in TEXT_FIELDS:
+            if side in batch.fields:
+                self._update_side(side, batch.files[side], batch.lines, [text or "" for text in batch.fields[side]])
+        if "words" in batch.fields:
+            self._update_side("words", batch.file, batch.lines, [" ".join(words) for words in batch.fields["words"]])
 
     def finish(self) -> None:
-        """All was said on the way."""
+        """Nothing to do: findings are added in `update`."""
 
-    def _see(self, side: str, file: Path, numbers: Sequence[int], texts: Sequence[str]) -> None:
+    def _update_side(self, side: str, file: Path, lines: Sequence[int], texts: Sequence[str]) -> None:
         block = "\n".join(texts)
         if side not in self.expected:
-            self._learn(side, block)
+            self._infer_expected(side, block)
         expected = self.expected.get(side)
         if not expected or (block.isascii() and "Latin" in expected):
             return
         present = set(block)
-        for script in {script_of(char) for char in present} & set(MIXED_WORD):
-            self._mixed_words(MIXED_WORD[str(script)], file, numbers, texts)
+        for script in {script_of(char) for char in present} & set(MIXED_SCRIPT_PATTERNS):
+            self._check_mixed_words(MIXED_SCRIPT_PATTERNS[str(script)], file, lines, texts)
         foreign = [char for char in present if script_of(char) not in expected and script_of(char)]
         if foreign:
-            self._foreign(foreign, expected, file, numbers, texts)
+            self._check_foreign(foreign, expected, file, lines, texts)
 
-    def _learn(self, side: str, block: str) -> None:
+    def _infer_expected(self, side: str, block: str) -> None:
         letters = Counter[str]()
         for char, count in Counter(block).items():
             if script := script_of(char):
@@ -94,23 +117,26 @@ class Scripts:
         if letters:
             self.expected[side] = {script for script, count in letters.items() if count >= 0.2 * letters.total()}
 
-    def _foreign(
+    def _check_foreign(
         self,
         foreign: Sequence[str],
         expected: Collection[str],
         file: Path,
-        numbers: Sequence[int],
+        lines: Sequence[int],
         texts: Sequence[str],
     ) -> None:
         pattern = re.compile("[" + re.escape("".join(foreign)) + "]")
-        for number, text in zip(numbers, texts, strict=True):
-            odd = pattern.findall(text)
-            letters = sum(script_of(char) is not None for char in text) if odd else 0
-            if letters >= 3 and len(odd) > letters / 2:
-                scripts = Counter(script_of(char) for char in odd).most_common(1)[0][0]
-                self.ledger.note(SCRIPT, file, number, f"{scripts}, expected {' or '.join(sorted(expected))}: {text}")
+        for line, text in zip(lines, texts, strict=True):
+            unexpected = pattern.findall(text)
+            letters = sum(script_of(char) is not None for char in text) if unexpected else 0
+            if letters >= 3 and len(unexpected) > letters / 2:
+                script = Counter(script_of(char) for char in unexpected).most_common(1)[0][0]
+                message = f"{script}, expected {' or '.join(sorted(expected))}: {text}"
+                self.collector.add_line(SCRIPT, file, line, message)
 
-    def _mixed_words(self, pattern: re.Pattern[str], file: Path, numbers: Sequence[int], texts: Sequence[str]) -> None:
-        for number, text in zip(numbers, texts, strict=True):
+    def _check_mixed_words(
+        self, pattern: re.Pattern[str], file: Path, lines: Sequence[int], texts: Sequence[str]
+    ) -> None:
+        for line, text in zip(lines, texts, strict=True):
             if match := pattern.search(text):
-                self.ledger.note(LOOKALIKE, file, number, text, match.start())
+                self.collector.add_line(LOOKALIKE, file, line, text, match.start())

@@ -1,4 +1,4 @@
-"""Checks of tags: do they follow each other as their scheme wants it."""
+"""Checks of tag sequences against their tagging scheme."""
 
 from __future__ import annotations
 
@@ -9,109 +9,111 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from regard.data.formats import Scheme
-from regard.data.tag_schemes import ENDS, LETTERS, OUTSIDE, Recogniser
+from regard.data.tag_schemes import END_PREFIXES, OUTSIDE, SCHEME_PREFIXES, SchemeDetector
 from regard.doctor import finding_kinds
-from regard.doctor.finding import Kind, Ledger
-from regard.doctor.label_checks import Labels
-from regard.doctor.tolerant_reader import Rows
+from regard.doctor.finding import FindingCollector, FindingKind
+from regard.doctor.label_checks import LabelCheck
+from regard.doctor.tolerant_reader import RecordBatch
 
-MARKED = re.compile(r"([A-Z])-(.+)", re.DOTALL)
-EDGE = "the sentence's edge"
-LONG = 500
-"""Words. No sentence is as long: the empty lines between sentences were lost."""
+ANY_TAG_PATTERN = re.compile(r"([A-Z])-(.+)", re.DOTALL)
+SENTENCE_EDGE = "the sentence boundary"
+MAX_SENTENCE_WORDS = 500
+"""Longer sentences are reported: probably the empty lines between sentences are missing."""
 
 
 @dataclass
-class _File:
-    """A file's tags, held back until all have been seen: only then is the scheme known."""
+class _FileTags:
+    """Tag transitions of a file. They are checked at the end, because only then the scheme is known."""
 
-    recogniser: Recogniser = field(default_factory=Recogniser)
+    detector: SchemeDetector = field(default_factory=SchemeDetector)
     transitions: dict[tuple[str, str], list[int]] = field(default_factory=dict)
-    """For each tag that follows another: how often, then the first lines. A sentence begins and ends with EDGE."""
+    """For each pair of successive tags: the count, then the first lines. SENTENCE_EDGE is a sentence boundary."""
 
 
-class Tags:
-    """Tags that may not follow the ones before, of another form, or of a type that changes within an entity."""
+class TagCheck:
+    """Invalid tag transitions, malformed tags, entity types that change inside an entity, and tag counts."""
 
-    def __init__(self, ledger: Ledger) -> None:
-        self.ledger = ledger
-        self.files: dict[Path, _File] = defaultdict(_File)
-        self.labels = Labels(ledger, "tag")
+    def __init__(self, collector: FindingCollector) -> None:
+        self.collector = collector
+        self.files: dict[Path, _FileTags] = defaultdict(_FileTags)
+        self.labels = LabelCheck(collector, "tag")
 
-    def see(self, rows: Rows) -> None:
-        """Some sentences more."""
-        at = rows.fields.get("at") or [
-            [line] * len(tags) for line, tags in zip(rows.lines, rows.fields["tags"], strict=True)
+    def update(self, batch: RecordBatch) -> None:
+        """Collect the tags of a batch of sentences."""
+        word_lines = batch.fields.get("word_lines") or [
+            [line] * len(tags) for line, tags in zip(batch.lines, batch.fields["tags"], strict=True)
         ]
-        recogniser, steps = self.files[rows.file].recogniser, defaultdict[tuple[str, str], list[int]](list)
-        for lines, words, tags in zip(at, rows.fields["words"], rows.fields["tags"], strict=True):
+        detector, transitions = self.files[batch.file].detector, defaultdict[tuple[str, str], list[int]](list)
+        for lines, words, tags in zip(word_lines, batch.fields["words"], batch.fields["tags"], strict=True):
             if len(words) == 1:
-                self.ledger.note(finding_kinds.ONE_WORD, rows.file, lines[0], words[0])
-            if len(words) > LONG:
-                self.ledger.note(finding_kinds.LONG_SENTENCE, rows.file, lines[0], " ".join(words[:20]))
-            recogniser.see(filter(None, tags))
-            before = EDGE
+                self.collector.add_line(finding_kinds.ONE_WORD, batch.file, lines[0], words[0])
+            if len(words) > MAX_SENTENCE_WORDS:
+                self.collector.add_line(finding_kinds.LONG_SENTENCE, batch.file, lines[0], " ".join(words[:20]))
+            detector.update(filter(None, tags))
+            before = SENTENCE_EDGE
             for line, tag in zip(lines, tags, strict=True):
-                steps[before, tag].append(line)
+                transitions[before, tag].append(line)
                 before = tag
-            steps[before, EDGE].append(lines[-1])
-        self._add(rows, steps)
+            transitions[before, SENTENCE_EDGE].append(lines[-1])
+        self._count_transitions(batch, transitions)
 
-    def _add(self, rows: Rows, steps: Mapping[tuple[str, str], list[int]]) -> None:
-        """Steps from tag to tag, with their lines. A tag that is missing ("") was noted when it was read."""
-        shown, transitions = self.ledger.shown, self.files[rows.file].transitions
-        for (before, tag), lines in steps.items():
-            if tag not in ("", EDGE):
-                self.labels.add(rows.split, str(rows.file), tag, lines)
+    def _count_transitions(self, batch: RecordBatch, transitions: Mapping[tuple[str, str], list[int]]) -> None:
+        """Add transitions with their lines. Missing tags ("") are skipped: the reader has reported them."""
+        max_lines, totals = self.collector.max_lines, self.files[batch.file].transitions
+        for (before, tag), lines in transitions.items():
+            if tag not in ("", SENTENCE_EDGE):
+                self.labels.add(batch.split, str(batch.file), tag, lines)
             if before and tag:
-                count, *first = transitions.get((before, tag), [0])
-                transitions[before, tag] = [count + len(lines), *[*first, *lines[:shown]][:shown]]
+                count, *first = totals.get((before, tag), [0])
+                totals[before, tag] = [count + len(lines), *[*first, *lines[:max_lines]][:max_lines]]
 
     def finish(self) -> None:
-        """Judge every step from tag to tag, now that each file's scheme is known."""
+        """Check all transitions, now that the scheme of each file is known."""
         for path, file in self.files.items():
-            scheme = file.recogniser.scheme
+            scheme = file.detector.scheme
             if scheme is Scheme.PLAIN:
                 continue
-            found = defaultdict[str, list[tuple[int, str]]](list)
+            examples = defaultdict[str, list[tuple[int, str]]](list)
             counts = defaultdict[str, int](int)
             for (before, tag), (count, *lines) in file.transitions.items():
-                kind = fault(before, tag, scheme)
+                kind = transition_fault(before, tag, scheme)
                 if kind:
                     counts[kind.name] += count
-                    found[kind.name] += [(line, f"{tag} after {before}") for line in lines]
-            for name, places in found.items():
-                self._say(finding_kinds.KINDS[name], path, scheme, sorted(places), counts[name])
+                    examples[kind.name] += [(line, f"{tag} after {before}") for line in lines]
+            for name, lines_and_tags in examples.items():
+                self._add_transitions(finding_kinds.KINDS[name], path, scheme, sorted(lines_and_tags), counts[name])
         self.labels.finish()
 
-    def _say(self, kind: Kind, path: Path, scheme: Scheme, places: Sequence[tuple[int, str]], count: int) -> None:
-        said = kind.said + f" (the scheme is {scheme.value})"
-        examples = [f"line {line}: {text}" for line, text in places]
-        self.ledger.say(kind, path, said, lines=[line for line, _ in places], count=count, examples=examples)
+    def _add_transitions(
+        self, kind: FindingKind, path: Path, scheme: Scheme, examples: Sequence[tuple[int, str]], count: int
+    ) -> None:
+        message = kind.message + f" (the scheme is {scheme.value})"
+        lines, texts = [line for line, _ in examples], [f"line {line}: {text}" for line, text in examples]
+        self.collector.add_file(kind, path, message, lines=lines, count=count, examples=texts)
 
 
-def fault(before: str, tag: str, scheme: Scheme) -> Kind | None:
-    """What is wrong with a tag after another in a scheme; EDGE stands for the bounds of a sentence."""
-    letter, kind = _parts(tag)
-    if letter not in (EDGE, OUTSIDE, *LETTERS[scheme]):
+def transition_fault(before: str, tag: str, scheme: Scheme) -> FindingKind | None:
+    """Return the problem of a tag after another one, or None; SENTENCE_EDGE is the boundary of a sentence."""
+    prefix, entity_type = _split_tag(tag)
+    if prefix not in (SENTENCE_EDGE, OUTSIDE, *SCHEME_PREFIXES[scheme]):
         return finding_kinds.BAD_TAG
-    last, inside = _parts(before)
-    if last not in (EDGE, OUTSIDE, *LETTERS[scheme]):
-        return None  # it was noted at its own line
-    ending = ENDS.get(scheme, "-")[0]
-    open_ = last in ("B", "I")
-    if letter in ("I", ending) and (scheme is not Scheme.IOB1):
-        if not open_:
+    previous_prefix, previous_type = _split_tag(before)
+    if previous_prefix not in (SENTENCE_EDGE, OUTSIDE, *SCHEME_PREFIXES[scheme]):
+        return None  # reported at its own line
+    end_prefix = END_PREFIXES.get(scheme, "-")[0]
+    is_open = previous_prefix in ("B", "I")
+    if prefix in ("I", end_prefix) and (scheme is not Scheme.IOB1):
+        if not is_open:
             return finding_kinds.TAG_SEQUENCE
-        return finding_kinds.TAG_TYPE if kind != inside else None
-    if scheme is Scheme.IOB1 and letter == "B" and kind != inside:
+        return finding_kinds.TAG_TYPE if entity_type != previous_type else None
+    if scheme is Scheme.IOB1 and prefix == "B" and entity_type != previous_type:
         return finding_kinds.TAG_SEQUENCE
-    return finding_kinds.TAG_SEQUENCE if scheme in ENDS and open_ else None
+    return finding_kinds.TAG_SEQUENCE if scheme in END_PREFIXES and is_open else None
 
 
-def _parts(tag: str) -> tuple[str, str]:
-    """The letter and the type of a tag; the letter of another form is "?"."""
-    if tag in (EDGE, OUTSIDE):
+def _split_tag(tag: str) -> tuple[str, str]:
+    """Split a tag into its prefix and its entity type; the prefix of a malformed tag is "?"."""
+    if tag in (SENTENCE_EDGE, OUTSIDE):
         return tag, ""
-    found = MARKED.fullmatch(tag)
-    return (found[1], found[2]) if found else ("?", tag)
+    match = ANY_TAG_PATTERN.fullmatch(tag)
+    return (match[1], match[2]) if match else ("?", tag)

@@ -1,4 +1,4 @@
-"""Checks that every kind of text shares: what is empty, and what is written in another way than the training data."""
+"""Checks of all kinds of text: empty texts, and text style that differs from the training data."""
 
 from __future__ import annotations
 
@@ -7,64 +7,65 @@ from collections import defaultdict
 from collections.abc import Sequence
 
 from regard.doctor import finding_kinds
-from regard.doctor.finding import Ledger, clip
-from regard.doctor.tolerant_reader import TEXTS, Rows, Split
+from regard.doctor.finding import FindingCollector, excerpt
+from regard.doctor.tolerant_reader import TEXT_FIELDS, RecordBatch, Split
 
-SAMPLE = 5000
-ATTACHED = re.compile(r"\w[.,;:!?](?:\s|$)")
-APART = re.compile(r"\s[.,;:!?](?:\s|$)")
+SAMPLE_SIZE = 5000
+ATTACHED_PUNCTUATION = re.compile(r"\w[.,;:!?](?:\s|$)")
+SEPARATED_PUNCTUATION = re.compile(r"\s[.,;:!?](?:\s|$)")
 
 
-def blank(text: str) -> bool:
-    """Whether there is nothing to read."""
+def is_blank(text: str) -> bool:
+    """Whether a text is empty or has only whitespace."""
     return not text or text.isspace()
 
 
-class Emptiness:
-    """Rows without text. They are noted once, and no other check sees them."""
+class EmptyTextFilter:
+    """Removes rows with empty texts and adds findings for them, so that the other checks do not process them."""
 
-    def __init__(self, ledger: Ledger, blank_lines_part: bool) -> None:
-        self.ledger, self.blank_lines_part = ledger, blank_lines_part
+    def __init__(self, collector: FindingCollector, blank_lines_separate: bool) -> None:
+        self.collector, self.blank_lines_separate = collector, blank_lines_separate
 
-    def keep(self, rows: Rows) -> Rows:
-        """The rows that have text on every side."""
-        names = [name for name in TEXTS if name in rows.fields and name != "pair"]
-        if all(all(rows.fields[name]) and not any(map(str.isspace, rows.fields[name])) for name in names):
-            return rows
-        empty = {name: [blank(text) for text in rows.fields[name]] for name in names}
-        if not self.blank_lines_part:  # in plain text an empty line parts paragraphs
-            self._note(rows, names, empty)
-        return rows.where([not any(row) for row in zip(*empty.values(), strict=True)])
+    def filter(self, batch: RecordBatch) -> RecordBatch:
+        """Return the rows with text on every side."""
+        names = [name for name in TEXT_FIELDS if name in batch.fields and name != "pair"]
+        if all(all(batch.fields[name]) and not any(map(str.isspace, batch.fields[name])) for name in names):
+            return batch
+        empty = {name: [is_blank(text) for text in batch.fields[name]] for name in names}
+        if not self.blank_lines_separate:  # in plain text an empty line separates paragraphs
+            self._add(batch, names, empty)
+        return batch.filter([not any(row) for row in zip(*empty.values(), strict=True)])
 
-    def _note(self, rows: Rows, names: Sequence[str], empty: dict[str, list[bool]]) -> None:
-        for at, (line, row) in enumerate(zip(rows.lines, zip(*empty.values(), strict=True), strict=True)):
+    def _add(self, batch: RecordBatch, names: Sequence[str], empty: dict[str, list[bool]]) -> None:
+        for index, (line, row) in enumerate(zip(batch.lines, zip(*empty.values(), strict=True), strict=True)):
             if "question" in names and any(row):
-                self.ledger.note(finding_kinds.EMPTY_QUESTION, rows.file, line, row=at + 1)
+                self.collector.add_line(finding_kinds.EMPTY_QUESTION, batch.file, line, row=index + 1)
             elif all(row):
-                self.ledger.note(finding_kinds.EMPTY, rows.file, line)
+                self.collector.add_line(finding_kinds.EMPTY, batch.file, line)
             elif any(row):
-                gone, there = names[row.index(True)], names[row.index(False)]
-                self.ledger.note(finding_kinds.ONE_EMPTY, rows.files[gone], line, f"{there}: {rows.fields[there][at]}")
+                blank, filled = names[row.index(True)], names[row.index(False)]
+                example = f"{filled}: {batch.fields[filled][index]}"
+                self.collector.add_line(finding_kinds.ONE_EMPTY, batch.files[blank], line, example)
 
 
-class Manner:
-    """Text that is tokenised or in lower case in one set and not in the other. A sample of each set tells."""
+class StyleCheck:
+    """Text that is tokenized or lowercased in one split and not in the training data, judged by samples."""
 
-    def __init__(self, ledger: Ledger) -> None:
-        self.ledger = ledger
+    def __init__(self, collector: FindingCollector) -> None:
+        self.collector = collector
         self.samples: dict[str, dict[Split, list[str]]] = defaultdict(lambda: defaultdict(list))
         self.files: dict[tuple[str, Split], str] = {}
 
-    def see(self, rows: Rows) -> None:
-        """Some rows more."""
-        for name in TEXTS:
-            if name in rows.fields:
-                sample = self.samples[name][rows.split]
-                self.files.setdefault((name, rows.split), str(rows.files[name]))
-                sample.extend(rows.fields[name][: SAMPLE - len(sample)])
+    def update(self, batch: RecordBatch) -> None:
+        """Add the texts of a batch to the samples."""
+        for name in TEXT_FIELDS:
+            if name in batch.fields:
+                sample = self.samples[name][batch.split]
+                self.files.setdefault((name, batch.split), str(batch.files[name]))
+                sample.extend(batch.fields[name][: SAMPLE_SIZE - len(sample)])
 
     def finish(self) -> None:
-        """Compare the sets with the training data."""
+        """Compare the splits with the training data."""
         for name, by_split in self.samples.items():
             if Split.TRAIN not in by_split:
                 continue
@@ -74,26 +75,28 @@ class Manner:
 
     def _compare(self, name: str, split: Split, train: Sequence[str], other: Sequence[str]) -> None:
         file = self.files[name, split]
-        for measure, yes, no in (
-            (_apart, "tokenised", "not tokenised"),
-            (_lower, "in lower case", "not in lower case"),
+        for measure, style, opposite in (
+            (_tokenized_fraction, "tokenized", "not tokenized"),
+            (_lowercase_fraction, "lowercase", "not lowercase"),
         ):
-            ours, theirs = measure(train), measure(other)
-            if ours is None or theirs is None or abs(ours - theirs) < 0.6:
+            train_fraction, fraction = measure(train), measure(other)
+            if train_fraction is None or fraction is None or abs(train_fraction - fraction) < 0.6:
                 continue
-            words = (yes, no) if theirs > ours else (no, yes)
-            said = f"{max(theirs, 1 - theirs):.0%} of this text is {words[0]}, the training data is {words[1]}"
-            self.ledger.say(finding_kinds.UNLIKE, file, said, examples=[clip(other[0])])
+            styles = (style, opposite) if fraction > train_fraction else (opposite, style)
+            message = f"{max(fraction, 1 - fraction):.0%} of this text is {styles[0]}, the training data is {styles[1]}"
+            self.collector.add_file(finding_kinds.UNLIKE, file, message, examples=[excerpt(other[0])])
 
 
-def _apart(texts: Sequence[str]) -> float | None:
-    """The share of lines with punctuation in which it stands apart from the words, as tokenisers leave it."""
-    apart = sum(APART.search(text) is not None for text in texts)
-    attached = sum(ATTACHED.search(text) is not None and APART.search(text) is None for text in texts)
-    return apart / (apart + attached) if apart + attached >= 20 else None
+def _tokenized_fraction(texts: Sequence[str]) -> float | None:
+    """Fraction of the lines with punctuation in which a space separates it from the words."""
+    separated = sum(SEPARATED_PUNCTUATION.search(text) is not None for text in texts)
+    attached = sum(
+        ATTACHED_PUNCTUATION.search(text) is not None and SEPARATED_PUNCTUATION.search(text) is None for text in texts
+    )
+    return separated / (separated + attached) if separated + attached >= 20 else None
 
 
-def _lower(texts: Sequence[str]) -> float | None:
-    """The share of lines with letters that have a case which are wholly in lower case."""
+def _lowercase_fraction(texts: Sequence[str]) -> float | None:
+    """Fraction of the lines with cased letters that are entirely lowercase."""
     cased = [text for text in texts if text.lower() != text.upper()]
     return sum(text == text.lower() for text in cased) / len(cased) if len(cased) >= 20 else None

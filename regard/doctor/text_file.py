@@ -1,4 +1,4 @@
-"""A file of text in blocks of lines, read whatever is wrong with it; what is wrong with its bytes is noted."""
+"""Tolerant reading of text files in blocks of lines: problems with the bytes become findings."""
 
 from __future__ import annotations
 
@@ -10,134 +10,133 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from regard.doctor import finding_kinds
-from regard.doctor.character_checks import look
-from regard.doctor.charset import probable, wide
-from regard.doctor.finding import Ledger
-from regard.doctor.line_endings import LineEnds
-from regard.tokenization.text_files import DataError, raw_lines
+from regard.doctor.character_checks import check_characters
+from regard.doctor.charset import detect_charset, detect_utf16_or_32
+from regard.doctor.finding import FindingCollector
+from regard.doctor.line_endings import LineEndingCheck
+from regard.tokenization.text_files import DataError, read_raw_lines
 
 BLOCK_BYTES, BLOCK_LINES = 1 << 20, 1 << 14
 SAMPLE_LINES = 200
 
 
-class Written(enum.Enum):
-    """How text stands in a file."""
+class Escaping(enum.Enum):
+    """How texts are escaped in a file."""
 
-    PLAINLY = "plainly"
-    ESCAPED = "escaped"
-    """As in JSON, whose characters can only be looked at when it has been parsed."""
+    NONE = "none"
+    JSON = "json"
+    """JSON: characters are checked after parsing."""
 
 
 @dataclass
-class Block:
-    """Some lines of a file, without their ends; the first has this number."""
+class LineBlock:
+    """A block of lines of a file, without line endings, and the number of the first line."""
 
-    first: int
+    first_line: int
     texts: list[str]
 
 
 class TextFile:
-    """A file that is read once, block by block. Afterwards, what is known of its lines stands here."""
+    """A file that is read once, in blocks. Afterwards it has the number and lengths of the lines."""
 
-    def __init__(self, path: Path, ledger: Ledger, form: Written = Written.PLAINLY) -> None:
-        self.path, self.ledger, self.form = path, ledger, form
-        self.lines = 0
-        self.lengths = array("i")
-        """Characters in each line."""
-        self.whole = True
-        """Whether it could be read to its end."""
+    def __init__(self, path: Path, collector: FindingCollector, escaping: Escaping = Escaping.NONE) -> None:
+        self.path, self.collector, self.escaping = path, collector, escaping
+        self.num_lines = 0
+        self.line_lengths = array("i")
+        """Number of characters of each line."""
+        self.complete = True
+        """Whether the file could be read to its end."""
         self._encodings: Counter[str] = Counter()
 
-    def blocks(self, tell: Callable[[int], None]) -> Iterator[Block]:
-        """The lines. `tell` is told how many bytes were read."""
-        ends = LineEnds(self.path, self.ledger)
+    def blocks(self, on_bytes_read: Callable[[int], None]) -> Iterator[LineBlock]:
+        """Yield the lines in blocks. `on_bytes_read` is called with the number of bytes of each block."""
+        line_endings = LineEndingCheck(self.path, self.collector)
         try:
-            if encoding := _wide(self.path):
-                said = f"the file is in {encoding.upper()}, not in UTF-8"
-                self.ledger.say(
-                    finding_kinds.WRONG_ENCODING, self.path, said, lines=[1], remedy=self._convert(encoding)
+            if encoding := _detect_utf16_or_32(self.path):
+                message = f"the file is in {encoding.upper()}, not in UTF-8"
+                self.collector.add_file(
+                    finding_kinds.WRONG_ENCODING, self.path, message, lines=[1], remedy=self._iconv_command(encoding)
                 )
-                self.whole = False
+                self.complete = False
                 return
-            for raw in _raw_blocks(self.path):
-                ends.see(self.lines + 1, raw)
-                texts = self._read(raw)
-                yield Block(self.lines - len(texts) + 1, texts)
-                tell(sum(map(len, raw)))
+            for raw_lines in _raw_blocks(self.path):
+                line_endings.update(self.num_lines + 1, raw_lines)
+                texts = self._read(raw_lines)
+                yield LineBlock(self.num_lines - len(texts) + 1, texts)
+                on_bytes_read(sum(map(len, raw_lines)))
         except DataError as error:
-            self.ledger.say(finding_kinds.BROKEN_ARCHIVE, self.path, error.said, lines=[error.line or 1])
-            self.whole = False
+            self.collector.add_file(finding_kinds.BROKEN_ARCHIVE, self.path, error.message, lines=[error.line or 1])
+            self.complete = False
             return
-        self._finish(ends)
+        self._finish(line_endings)
 
-    def _read(self, raw: list[bytes]) -> list[str]:
-        first = self.lines + 1
-        if first == 1 and raw[0].startswith(b"\xef\xbb\xbf"):
-            self.ledger.say(finding_kinds.MARK, self.path, finding_kinds.MARK.said, lines=[1])
-            raw[0] = raw[0][3:]
-        texts = self._decode(first, raw)
-        if self.form is Written.PLAINLY:
-            look(self.path, range(first, first + len(texts)), texts, self.ledger)
-        self.lines += len(texts)
-        self.lengths.extend(map(len, texts))
+    def _read(self, raw_lines: list[bytes]) -> list[str]:
+        first = self.num_lines + 1
+        if first == 1 and raw_lines[0].startswith(b"\xef\xbb\xbf"):
+            self.collector.add_file(finding_kinds.MARK, self.path, finding_kinds.MARK.message, lines=[1])
+            raw_lines[0] = raw_lines[0][3:]
+        texts = self._decode(first, raw_lines)
+        if self.escaping is Escaping.NONE:
+            check_characters(self.path, range(first, first + len(texts)), texts, self.collector)
+        self.num_lines += len(texts)
+        self.line_lengths.extend(map(len, texts))
         return texts
 
-    def _decode(self, first: int, raw: Sequence[bytes]) -> list[str]:
-        """The lines as text. Those that are no UTF-8 are read in the encoding that they are probably in."""
+    def _decode(self, first: int, raw_lines: Sequence[bytes]) -> list[str]:
+        """Decode lines. Those that are not valid UTF-8 are decoded with the detected encoding."""
         try:
-            block = b"".join(raw).decode()
+            block = b"".join(raw_lines).decode()
         except UnicodeDecodeError:
-            return self._rescue(first, raw)
+            return self._decode_other_charset(first, raw_lines)
         texts = block.split("\n")
-        if len(texts) > len(raw):
-            texts.pop()  # what stands behind the last end
+        if len(texts) > len(raw_lines):
+            texts.pop()  # the empty string after the last line ending
         return [text.removesuffix("\r") for text in texts] if "\r" in block else texts
 
-    def _rescue(self, first: int, raw: Sequence[bytes]) -> list[str]:
-        texts = [_utf8(line) for line in raw]
-        wrong = [line for line, text in zip(raw, texts, strict=True) if text is None]
-        encoding = probable(b"".join(wrong[:SAMPLE_LINES]))
-        self._encodings[encoding] += len(wrong)
-        saved = []
-        for number, (line, text) in enumerate(zip(raw, texts, strict=True), first):
-            saved.append(_plain(line.decode(encoding, errors="replace")) if text is None else text)
+    def _decode_other_charset(self, first: int, raw_lines: Sequence[bytes]) -> list[str]:
+        texts = [_decode_utf8(line) for line in raw_lines]
+        invalid = [line for line, text in zip(raw_lines, texts, strict=True) if text is None]
+        encoding = detect_charset(b"".join(invalid[:SAMPLE_LINES]))
+        self._encodings[encoding] += len(invalid)
+        decoded = []
+        for number, (line, text) in enumerate(zip(raw_lines, texts, strict=True), first):
+            decoded.append(_strip_line_ending(line.decode(encoding, errors="replace")) if text is None else text)
             if text is None:
-                self.ledger.note(finding_kinds.WRONG_ENCODING, self.path, number, saved[-1])
-        return saved
+                self.collector.add_line(finding_kinds.WRONG_ENCODING, self.path, number, decoded[-1])
+        return decoded
 
-    def _finish(self, ends: LineEnds) -> None:
-        if self.lines == 0:
-            self.ledger.say(finding_kinds.EMPTY_FILE, self.path, finding_kinds.EMPTY_FILE.said)
+    def _finish(self, line_endings: LineEndingCheck) -> None:
+        if self.num_lines == 0:
+            self.collector.add_file(finding_kinds.EMPTY_FILE, self.path, finding_kinds.EMPTY_FILE.message)
             return
-        ends.finish()
+        line_endings.finish()
         if self._encodings:
             encoding = self._encodings.most_common(1)[0][0]
-            wrong = self._encodings.total()
-            said = f"{{lines}} not in UTF-8 but probably in {encoding}"
-            remedy = self._convert(encoding)
-            if wrong < self.lines / 2:
-                remedy = f"if the others hold UTF-8 beyond ASCII, convert these lines alone; otherwise {remedy}"
-            self.ledger.explain(finding_kinds.WRONG_ENCODING, self.path, said, remedy)
+            message = f"{{lines}} not in UTF-8 but probably in {encoding}"
+            remedy = self._iconv_command(encoding)
+            if self._encodings.total() < self.num_lines / 2:
+                remedy = f"if other lines contain non-ASCII UTF-8, convert only these lines; otherwise {remedy}"
+            self.collector.set_message(finding_kinds.WRONG_ENCODING, self.path, message, remedy)
 
-    def _convert(self, encoding: str) -> str:
-        return f"convert it: iconv -f {encoding} -t utf-8 {self.path.name}"
+    def _iconv_command(self, encoding: str) -> str:
+        return f"convert the file: iconv -f {encoding} -t utf-8 {self.path.name}"
 
 
-def _utf8(line: bytes) -> str | None:
+def _decode_utf8(line: bytes) -> str | None:
     try:
-        return _plain(line.decode())
+        return _strip_line_ending(line.decode())
     except UnicodeDecodeError:
         return None
 
 
-def _plain(line: str) -> str:
+def _strip_line_ending(line: str) -> str:
     return line.removesuffix("\n").removesuffix("\r")
 
 
 def _raw_blocks(path: Path) -> Iterator[list[bytes]]:
     block: list[bytes] = []
     size = 0
-    for _, line in raw_lines(path):
+    for _, line in read_raw_lines(path):
         block.append(line)
         size += len(line)
         if size >= BLOCK_BYTES or len(block) >= BLOCK_LINES:
@@ -147,6 +146,6 @@ def _raw_blocks(path: Path) -> Iterator[list[bytes]]:
         yield block
 
 
-def _wide(path: Path) -> str | None:
-    _, line = next(raw_lines(path), (1, b""))
-    return wide(line[:1024])
+def _detect_utf16_or_32(path: Path) -> str | None:
+    _, line = next(read_raw_lines(path), (1, b""))
+    return detect_utf16_or_32(line[:1024])

@@ -1,4 +1,4 @@
-"""SQuAD's JSON, question by question, whatever is wrong with some of them."""
+"""Tolerant reader of SQuAD files: invalid questions become findings."""
 
 from __future__ import annotations
 
@@ -8,54 +8,56 @@ from pathlib import Path
 from typing import Any
 
 from regard.doctor import finding_kinds
-from regard.doctor.text_file import Written
-from regard.doctor.tolerant_reader import Reading, Rows, Split
+from regard.doctor.text_file import Escaping
+from regard.doctor.tolerant_reader import RecordBatch, Split, TolerantReader
 
 
-def read_squad(reading: Reading, split: Split, file: Path) -> Iterator[Rows]:
-    """All questions of a file. The line of a question is that of its id."""
-    texts = [text for block in reading.open(file, Written.ESCAPED).blocks(reading.tell) for text in block.texts]
-    whole = "\n".join(texts)
+def read_squad_tolerant(reader: TolerantReader, split: Split, file: Path) -> Iterator[RecordBatch]:
+    """Yield all questions of a file as one batch. The line of a question is that of its id."""
+    texts = [text for block in reader.open(file, Escaping.JSON).blocks(reader.on_bytes_read) for text in block.texts]
+    document = "\n".join(texts)
     try:
-        found = json.loads(whole)
-        questions = list(_questions(found))
+        questions = list(_questions(json.loads(document)))
     except json.JSONDecodeError as error:
-        said = f"this is no JSON ({error.msg}, character {error.colno} of the line)"
-        reading.ledger.say(finding_kinds.BROKEN_JSON, file, said, lines=[error.lineno], remedy="write it again as JSON")
+        message = f"invalid JSON ({error.msg}, column {error.colno})"
+        reader.collector.add_file(
+            finding_kinds.BROKEN_JSON, file, message, lines=[error.lineno], remedy="correct the JSON syntax"
+        )
         return
     except (KeyError, TypeError, AttributeError, RecursionError, ValueError):
         if texts:
-            reading.ledger.say(finding_kinds.BAD_DATASET, file, finding_kinds.BAD_DATASET.said, lines=[1])
+            reader.collector.add_file(finding_kinds.BAD_DATASET, file, finding_kinds.BAD_DATASET.message, lines=[1])
         return
     if questions:
-        fields = {name: [one[name] for one in questions] for name in questions[0]}
-        rows = Rows(split, _lines(whole, fields["id"]), fields, dict.fromkeys(fields, file))
-        rows.look(reading.ledger)
-        yield rows
+        fields = {name: [question[name] for question in questions] for name in questions[0]}
+        batch = RecordBatch(split, _find_lines(document, fields["id"]), fields, dict.fromkeys(fields, file))
+        batch.check_characters(reader.collector)
+        yield batch
 
 
-def _questions(found: Any) -> Iterator[dict[str, Any]]:
-    for article in found["data"]:
+def _questions(dataset: Any) -> Iterator[dict[str, Any]]:
+    for article in dataset["data"]:
         for paragraph in article["paragraphs"]:
-            for asked in paragraph["qas"]:
-                answers = [(str(one["text"]), one.get("answer_start")) for one in asked.get("answers", ())]
+            for question in paragraph["qas"]:
+                answers = [(str(answer["text"]), answer.get("answer_start")) for answer in question.get("answers", ())]
                 yield {
-                    "question": str(asked["question"]),
+                    "question": str(question["question"]),
                     "context": str(paragraph["context"]),
                     "answers": answers,
-                    "id": str(asked.get("id", "")),
-                    "impossible": asked.get("is_impossible"),
+                    "id": str(question.get("id", "")),
+                    "impossible": question.get("is_impossible"),
                 }
 
 
-def _lines(whole: str, ids: list[str]) -> list[int]:
-    """The line on which each id stands, in the order of the file."""
-    lines, place, line = [], 0, 1
-    for name in ids:
-        forms = {json.dumps(name), json.dumps(name, ensure_ascii=False)}
-        found = min((at for form in forms if (at := whole.find(form, place)) >= 0), default=-1)
-        if found >= 0:
-            line += whole.count("\n", place, found)
-            place = found + 1
+def _find_lines(document: str, ids: list[str]) -> list[int]:
+    """Return the line of each id, in the order of the file."""
+    lines, position, line = [], 0, 1
+    for id_ in ids:
+        literals = {json.dumps(id_), json.dumps(id_, ensure_ascii=False)}
+        matches = (document.find(literal, position) for literal in literals)
+        match = min((start for start in matches if start >= 0), default=-1)
+        if match >= 0:
+            line += document.count("\n", position, match)
+            position = match + 1
         lines.append(line)
     return lines

@@ -17,7 +17,7 @@ def test_the_code_runs_and_the_command_says_what_the_page_shows(tmp_path, monkey
     names = {}
     for code in re.findall(r"```python\n(.*?)```", PAGE, flags=re.DOTALL):
         exec(compile(code, "doctor.md", "exec"), names)
-    assert not names["report"].go_ahead
+    assert not names["report"].ok
     shown = re.search(r"```\n\$ regard (doctor .*?)\n(.*?)```", PAGE, flags=re.DOTALL)
     told = CliRunner().invoke(app, shown[1].split()).stdout
     for line in shown[2].splitlines():
@@ -29,7 +29,7 @@ def test_the_code_runs_and_the_command_says_what_the_page_shows(tmp_path, monkey
 def test_every_kind_is_on_the_page(kind):
     row = re.search(rf"^\| `{kind.name}` \| (.*?) \| (.*?) \| (.*?) \|$", PAGE, flags=re.MULTILINE)
     severity = [kind.severity.value]
-    severity += [f"warn from {kind.warn_at:.0%}"] if kind.warn_at <= 1 else []
-    severity += [f"stop from {kind.stop_at:.0%}"] if kind.stop_at <= 1 else []
+    severity += [f"warn from {kind.warn_fraction:.0%}"] if kind.warn_fraction <= 1 else []
+    severity += [f"stop from {kind.stop_fraction:.0%}"] if kind.stop_fraction <= 1 else []
     assert row[1] == ", ".join(severity)
     assert row[3] == kind.remedy

@@ -1,4 +1,4 @@
-"""Calls of the commands that write: in this process where that is enough, as the shell does it where it is not."""
+"""Run commands: in this process, or in a subprocess as a shell does."""
 
 import subprocess
 import sys
@@ -23,7 +23,7 @@ class Called:
 
 
 def run(*words, given=None):
-    """A call in this process. A failure of the work is raised, as `main` would see it."""
+    """Run a command in this process. Exceptions of the command are raised, as `main` receives them."""
     result = CliRunner().invoke(app, [str(word) for word in words], input=given)
     if isinstance(result.exception, Exception):
         raise result.exception
@@ -31,6 +31,6 @@ def run(*words, given=None):
 
 
 def shell(*words, **more):
-    """A call as the shell makes it."""
+    """Run a command in a subprocess."""
     done = subprocess.run([*COMMAND, *map(str, words)], capture_output=True, text=True, check=False, **more)
     return Called(done.returncode, done.stdout, done.stderr)

@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 from regard.checkpoint.load import load
 from regard.checkpoint.save import save
 from regard.cli import demo
-from regard.cli.main import app
+from regard.cli.main import OLD_OPTIONS, app, rename_options
 from regard.families.registry import FAMILIES, presets
 from regard.transformer.network import build
 
@@ -20,7 +20,7 @@ SIZES = dict(vocab_size=20, hidden_size=8, num_hidden_layers=2, num_attention_he
 @pytest.fixture
 def model(tmp_path):
     folder = tmp_path / "model"
-    save(build(FAMILIES["bert"].read(SIZES, "BertForMaskedLM")[0]), folder)
+    save(build(FAMILIES["bert"].read_config(SIZES, "BertForMaskedLM")[0]), folder)
     (folder / "tokenizer.json").write_text("{}")
     return folder
 
@@ -36,7 +36,7 @@ def main(*words):
 
 
 def test_help_imports_nothing_heavy():
-    """Neither that of the whole nor that of any command: each answers in a fifth of a second."""
+    """Neither `regard --help` nor that of any command: each takes a fifth of a second."""
     code = (
         "import sys, regard.cli.main as m\n"
         "for words in [[], *([command.name] for command in m.app.registered_commands)]:\n"
@@ -47,6 +47,30 @@ def test_help_imports_nothing_heavy():
     )
     shown = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout
     assert shown.count("Usage:") == 1 + len(app.registered_commands) >= 11
+
+
+def test_help_lists_current_option_names_only():
+    """The former names in OLD_OPTIONS are accepted, but not shown."""
+    for command, renamed in OLD_OPTIONS.items():
+        shown = run(command, "--help").stdout.replace(",", " ").split()
+        for old, new in renamed.items():
+            assert old not in shown
+            assert new in shown
+    for command in ("demo", "plot", "recipes", "train"):
+        assert "-o" in run(command, "--help").stdout.replace(",", " ").split()
+
+
+def test_former_option_names_are_replaced():
+    renamed = {"--folder": "--output"}
+    assert rename_options(["a", "--folder", "b"], renamed) == ["a", "--output", "b"]
+    assert rename_options(["--folder=b=c", "--", "--folder"], renamed) == ["--output=b=c", "--", "--folder"]
+
+
+def test_an_unknown_option_is_a_wrong_call(model, tmp_path):
+    shown = run("convert", model, tmp_path / "copy", "--dtype", "bfloat16")
+    assert shown.exit_code == 2
+    assert "--dtype" in shown.stderr
+    assert not (tmp_path / "copy").exists()
 
 
 def test_import_regard_does_not_import_torch():
@@ -72,14 +96,14 @@ def test_show_a_folder_with_its_report(model):
     shown = run("show", model, "--tensors")
     assert shown.exit_code == 0
     assert "EncoderOnly" in shown.stdout
-    assert "used" in shown.stderr
+    assert "loaded" in shown.stderr
 
 
 def test_show_as_json(model):
-    told = json.loads(run("show", model, "--json").stdout)
+    shown = json.loads(run("show", model, "--json").stdout)
     network, _ = load(model)
-    assert told["parameters"] == sum(value.numel() for value in network.parameters())
-    assert told["network"]["kind"] == "EncoderOnly"
+    assert shown["parameters"] == sum(value.numel() for value in network.parameters())
+    assert shown["network"]["kind"] == "EncoderOnly"
 
 
 def test_show_of_nothing_known_is_a_wrong_call():
@@ -105,11 +129,12 @@ def test_convert_keeps_every_tensor_and_what_lies_beside(model, tmp_path):
 
 
 def test_convert_to_another_type_and_to_our_own_names(model, tmp_path):
-    assert run("convert", model, tmp_path / "half", "--dtype", "bfloat16").exit_code == 0
+    assert run("convert", model, tmp_path / "half", "--precision", "bfloat16").exit_code == 0
     assert {value.dtype for value in load(tmp_path / "half")[0].parameters()} == {torch.bfloat16}
-    assert run("convert", model, tmp_path / "own", "--layout", "own").exit_code == 0
-    assert json.loads((tmp_path / "own" / "config.json").read_text())["model_type"] == "regard"
-    back = run("convert", tmp_path / "own", tmp_path / "back")
+    for layout in ("regard", "own"):  # "own" is the former name
+        assert run("convert", model, tmp_path / layout, "--layout", layout).exit_code == 0
+        assert json.loads((tmp_path / layout / "config.json").read_text())["model_type"] == "regard"
+    back = run("convert", tmp_path / "regard", tmp_path / "back")
     assert "layout of bert" in back.stderr
     one, other = load(model)[0], load(tmp_path / "back")[0]
     assert one.config == other.config
@@ -124,15 +149,15 @@ def test_convert_does_not_write_over_what_is_there(model, tmp_path):
 
 
 def test_demo_leaves_a_model_behind_and_does_not_train_twice(tmp_path, monkeypatch):
-    monkeypatch.setattr(demo, "TRAINING", 600)
-    monkeypatch.setattr(demo, "EXAM", 12)
+    monkeypatch.setattr(demo, "TRAIN_DAYS", 600)
+    monkeypatch.setattr(demo, "TEST_DAYS", 12)
     monkeypatch.setattr(demo, "RECIPE", demo.RECIPE.replace("steps = 750", "steps = 2"))
-    assert run("demo", "--folder", tmp_path / "made", "--steps", "1").exit_code == 0
-    shown = run("demo", "--folder", tmp_path / "made")
+    assert run("demo", "--output", tmp_path / "made", "--steps", "1").exit_code == 0
+    shown = run("demo", "-o", tmp_path / "made")
     assert "trained before" not in shown.stderr  # one step was not all of it
-    assert "going on from step 1" in shown.stderr
+    assert "resuming from step 1" in shown.stderr
     assert shown.exit_code == 0, shown.stderr
-    assert shown.stdout.count("of 12 read exactly right") == 2
+    assert shown.stdout.count("of 12 exactly right") == 2
     best = tmp_path / "made" / "run" / "best"
     assert json.loads((best / "config.json").read_text())["model_type"] == "marian"
     assert run("show", best).exit_code == 0
@@ -145,7 +170,7 @@ def test_demo_leaves_a_model_behind_and_does_not_train_twice(tmp_path, monkeypat
 
 @pytest.mark.slow
 def test_the_demo_reads_dates(tmp_path):
-    shown = run("demo", "--folder", tmp_path / "made")
+    shown = run("demo", "-o", tmp_path / "made")
     seen, unseen = (float(line.split(": ")[1].split()[0]) for line in shown.stdout.splitlines())
     assert seen >= 0.99
     assert unseen >= 0.8

@@ -1,4 +1,4 @@
-"""A process with nothing left to do ends at once, and loses nothing."""
+"""The process exits without teardown, and loses no output."""
 
 import os
 import shlex
@@ -22,7 +22,7 @@ main()
 TRACED = """
 import atexit, sys
 from regard.cli.main import main
-atexit.register(print, "told")
+atexit.register(print, "at exit")
 sys.setprofile(lambda *_: None)
 main()
 """
@@ -35,44 +35,44 @@ main()
 """
 FAILED = """
 import sys
-from regard.cli.main import leave
+from regard.cli.main import exit_process
 sys.stdout.write("a few words")
-leave(1)
+exit_process(1)
 """
 
 
 def test_nothing_is_waited_for():
-    found = call(NEVER, "--help")
-    assert found.returncode == 0
-    assert "too late" not in found.stdout
+    result = call(NEVER, "--help")
+    assert result.returncode == 0
+    assert "too late" not in result.stdout
 
 
 def test_whoever_reads_no_more_makes_no_success_of_a_failure():
     reading, writing = os.pipe()
     os.close(reading)
-    found = call(FAILED, to=writing)
+    result = call(FAILED, to=writing)
     os.close(writing)
-    assert (found.returncode, found.stderr) == (1, "")
+    assert (result.returncode, result.stderr) == (1, "")
 
 
 @pytest.mark.parametrize("closed", [">&-", "2>&-", ">&- 2>&-"])
 def test_streams_may_be_closed(closed):
     command = f"{shlex.quote(sys.executable)} -c {shlex.quote(PLAIN)} --help {closed}"
-    found = subprocess.run(command, shell=True, check=False, capture_output=True, text=True, timeout=60)
-    assert (found.returncode, found.stderr) == (0, "")
+    result = subprocess.run(command, shell=True, check=False, capture_output=True, text=True, timeout=60)
+    assert (result.returncode, result.stderr) == (0, "")
 
 
 def call(script, *words, to=subprocess.PIPE):
-    """Run a script; what it writes is held back until it ends, as usual, whatever the environment says."""
+    """Run a script with buffered output, whatever the environment has set."""
     command, usual = [sys.executable, "-c", script, *words], {**os.environ, "PYTHONUNBUFFERED": ""}
     return subprocess.run(command, check=False, stdout=to, stderr=subprocess.PIPE, text=True, timeout=60, env=usual)
 
 
 def test_what_was_written_is_there():
-    found = call(PLAIN, "recipes")
-    assert found.returncode == 0
-    assert found.stdout.endswith("\n")
-    assert "translate" in found.stdout
+    result = call(PLAIN, "recipes")
+    assert result.returncode == 0
+    assert result.stdout.endswith("\n")
+    assert "translate" in result.stdout
 
 
 @pytest.mark.parametrize(("words", "code"), [(["--help"], 0), (["nonsense"], 2), (["translate", "no/such", "text"], 1)])
@@ -80,17 +80,17 @@ def test_the_exit_code_is_told(words, code):
     assert call(PLAIN, *words).returncode == code
 
 
-@pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no disk that is always full")
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no /dev/full")
 def test_a_full_disk_is_told():
     with Path("/dev/full").open("w") as full:
-        found = call(PLAIN, "recipes", to=full)
-    assert found.returncode == 1
-    assert found.stderr.startswith("error: ")
-    assert "No space left on device" in found.stderr
+        result = call(PLAIN, "recipes", to=full)
+    assert result.returncode == 1
+    assert result.stderr.startswith("error: ")
+    assert "No space left on device" in result.stderr
 
 
-@pytest.mark.parametrize(("script", "last"), [(AT_WORK, "done"), (TRACED, "told")])
+@pytest.mark.parametrize(("script", "last"), [(AT_WORK, "done"), (TRACED, "at exit")])
 def test_whoever_is_at_work_or_watches_is_waited_for(script, last):
-    found = call(script, "--help")
-    assert found.returncode == 0
-    assert found.stdout.splitlines()[-1] == last
+    result = call(script, "--help")
+    assert result.returncode == 0
+    assert result.stdout.splitlines()[-1] == last

@@ -12,7 +12,7 @@ from unit.cli.runner import COMMAND, run
 from unit.tasks import models, vocabularies
 
 import regard
-from regard.tasks.generate import Chance, Wish
+from regard.tasks.generate import GenerateOptions, Sampling
 
 PROMPTS = vocabularies.sentences(8, seed=31)
 
@@ -23,39 +23,51 @@ def folder(tmp_path_factory):
 
 
 def test_a_prompt_and_lines(folder):
-    expected = [result.text for result in regard.load(folder).generate(PROMPTS, limit=6)]
-    assert run("generate", folder, PROMPTS[0], "--limit", 6).out == expected[0] + "\n"
-    lines = run("generate", folder, "--limit", 6, given="\n".join(PROMPTS)).lines
+    expected = [result.text for result in regard.load(folder).generate(PROMPTS, max_new_tokens=6)]
+    assert run("generate", folder, PROMPTS[0], "--max-new-tokens", 6).out == expected[0] + "\n"
+    lines = run("generate", folder, "--max-new-tokens", 6, given="\n".join(PROMPTS)).lines
     assert lines == [text.replace("\n", "\\n").replace("\r", "\\r") for text in expected]
 
 
 @pytest.mark.parametrize("options", [[], ["--beam", "2"], ["--sample", "--seed", "3"]], ids=str)
 def test_a_stream_is_the_text(folder, options):
-    """Bytes of characters, line breaks, several prompts: what is streamed is what is written at once."""
+    """Multi-byte characters, line breaks, several prompts: the streamed output equals the complete output."""
     given = "\n".join(["", "東京 naïve", "🙂", *PROMPTS])
     one, other = (
-        run("generate", folder, "--limit", 9, *options, *stream, given=given) for stream in ([], ["--stream"])
+        run("generate", folder, "--max-new-tokens", 9, *options, *stream, given=given) for stream in ([], ["--stream"])
     )
     assert one.out == other.out
     assert one.err == other.err
 
 
 def test_a_line_break_is_one_line_among_others_and_itself_alone(tmp_path):
-    """A network that can only write line breaks."""
+    """A model that can only generate line breaks."""
     folder = models.continuing(tmp_path)
     model = regard.load(folder)
-    newline = model.tokenizer.id("<0x0A>")
+    newline = model.tokenizer.token_to_id("<0x0A>")
     others = [token for token in range(len(model.tokenizer)) if token != newline]
     (folder / "generation_config.json").write_text(json.dumps({"eos_token_id": 2, "suppress_tokens": others}))
     for stream in ([], ["--stream"]):
-        assert run("generate", folder, "a", "--limit", 3, *stream).out == "\n\n\n\n"
-        assert run("generate", folder, "--limit", 3, *stream, given="a\nb").lines == ["\\n\\n\\n"] * 2
+        assert run("generate", folder, "a", "--max-new-tokens", 3, *stream).out == "\n\n\n\n"
+        assert run("generate", folder, "--max-new-tokens", 3, *stream, given="a\nb").lines == ["\\n\\n\\n"] * 2
 
 
 def test_sampling_is_asked_for_and_repeats_with_its_seed(folder):
-    call = ("generate", folder, PROMPTS[0], "--limit", 8, "--sample", "--temperature", 1.4, "--top-k", 50, "--seed")
-    chance = Chance(seed=5, temperature=1.4, top_k=50)
-    expected = regard.load(folder, precision="fp32").generate(PROMPTS[0], limit=8, chance=chance)[0]
+    call = (
+        "generate",
+        folder,
+        PROMPTS[0],
+        "--max-new-tokens",
+        8,
+        "--sample",
+        "--temperature",
+        1.4,
+        "--top-k",
+        50,
+        "--seed",
+    )
+    sampling = Sampling(seed=5, temperature=1.4, top_k=50)
+    expected = regard.load(folder, precision="float32").generate(PROMPTS[0], max_new_tokens=8, sampling=sampling)
     assert json.loads(run(*call, 5, "--json").out) == expected.as_json()
     assert run(*call, 5).out != run(*call, 6).out
     called = run("generate", folder, "a", "--top-k", 5)
@@ -64,82 +76,84 @@ def test_sampling_is_asked_for_and_repeats_with_its_seed(folder):
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
-        (["--sample", "--top-p", "7"], "top-p is a share from 0 to 1"),
-        (["--sample", "--temperature", "0"], "a temperature is more than 0"),
-        (["--sample", "--beam", "2"], "not by both"),
-        (["--control", "Links"], "knows no control codes"),
+        (["--sample", "--top-p", "7"], "top_p must be between 0 and 1"),
+        (["--sample", "--temperature", "0"], "temperature must be greater than 0"),
+        (["--sample", "--beam", "2"], "sampling and beam search cannot be combined"),
+        (["--control", "Links"], "has no control codes"),
         (["--stop", ""], "at least one character"),
-        (["--stream", "--n-best", "2"], "leave --n-best out"),
+        (["--stream", "--n-best", "2"], "remove --n-best"),
     ],
 )
-def test_wrong_calls(folder, words, said):
+def test_wrong_calls(folder, words, message):
     called = run("generate", folder, "a", *words)
     assert called.code == 2
-    assert said in " ".join(called.err.split())
+    assert message in " ".join(called.err.split())
 
 
 def test_why_it_stopped(folder):
     told = [
-        json.loads(line) for line in run("generate", folder, "--json", "--limit", 6, given="\n".join(PROMPTS)).lines
+        json.loads(line)
+        for line in run("generate", folder, "--json", "--max-new-tokens", 6, given="\n".join(PROMPTS)).lines
     ]
     assert {one["stopped"] for one in told} <= {"end", "length"}
-    called = run("generate", folder, PROMPTS[0], "--limit", 40, "--json", "--stop", "never written")
+    called = run("generate", folder, PROMPTS[0], "--max-new-tokens", 40, "--json", "--stop", "never written")
     assert json.loads(called.out)["stopped"] in ("end", "length")
 
 
 def test_half_precision_is_computed_in_single(folder, tmp_path):
-    """Weights of half precision give the text of the same numbers in float32."""
+    """float16 weights give the same text as the same values in float32."""
     half = models.continuing(tmp_path / "half")
     regard.load(half).save(half, dtype=torch.float16)
     single = models.continuing(tmp_path / "single")
     regard.load(half, dtype=torch.float32).save(single)
-    expected = regard.load(single, precision="fp32").generate(PROMPTS[0], limit=8)[0]
-    told = json.loads(run("generate", half, PROMPTS[0], "--limit", 8, "--json").out)
+    expected = regard.load(single, precision="float32").generate(PROMPTS[0], max_new_tokens=8)
+    told = json.loads(run("generate", half, PROMPTS[0], "--max-new-tokens", 8, "--json").out)
     assert told == expected.as_json()
 
 
 def test_python_and_the_command_ask_alike():
     from regard.cli.generate import generate
-    from regard.model import Model
+    from regard.tasks.generate import GenerateKeywords
 
-    asked = set(inspect.signature(generate).parameters) - {"model", "precision", "prompt", "stream", "as_json"}
-    drawn = {"sample", "seed", "temperature", "top_k", "top_p", "min_p"}
-    assert asked - drawn == set(Wish.__dataclass_fields__) - {"chance", "rows"}
-    assert asked - drawn == set(inspect.signature(Model.generate).parameters) - {"self", "prompts", "chance"}
-    assert drawn - {"sample"} == set(Chance.__dataclass_fields__)
+    options = set(inspect.signature(generate).parameters) - {"model", "precision", "prompt", "stream", "as_json"}
+    sampling = {"sample", "seed", "temperature", "top_k", "top_p", "min_p"}
+    assert options - sampling == set(GenerateOptions.__dataclass_fields__) - {"sampling", "batch_size"}
+    assert options - sampling == set(GenerateKeywords.__annotations__) - {"sampling", "num_beams", "batch_size"}
+    assert sampling - {"sample"} == set(Sampling.__dataclass_fields__)
 
 
 def test_a_closed_pipe_is_no_error(folder):
-    """As with `| head -1`: the first line is read, then nobody listens any more."""
-    call = [*COMMAND, "generate", str(folder), "-", "--limit", "30"]
+    """As with `| head -1`: the reader closes the pipe after the first line."""
+    call = [*COMMAND, "generate", str(folder), "-", "--max-new-tokens", "30"]
     with subprocess.Popen(call, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         process.stdin.write(("\n".join(PROMPTS * 200)).encode())
         process.stdin.close()
         assert process.stdout.readline().endswith(b"\n")
         process.stdout.close()
-        said = process.stderr.read().decode()
+        message = process.stderr.read().decode()
         assert process.wait(timeout=120) == 0
-    assert said == ""
+    assert message == ""
 
 
 def test_an_interrupt_leaves_what_is_finished(folder):
-    """Line by line with --stream: what was written before the interrupt is there, whole."""
-    call = [*COMMAND, "generate", str(folder), "-", "--limit", "4", "--stream"]
+    """Line by line with --stream: the output before the interrupt is complete."""
+    call = [*COMMAND, "generate", str(folder), "-", "--max-new-tokens", "4", "--stream"]
     pipes = dict(stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-    # Whoever runs the tests in the background ignores interrupts, and so would the command.
+    # A test run in the background ignores interrupts, and the command would inherit that.
     with subprocess.Popen(call, preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL), **pipes) as process:
         process.stdin.write(f"{PROMPTS[0]}\n".encode())
         process.stdin.flush()
         first = process.stdout.readline().decode()
         time.sleep(0.2)  # now it waits for the next line
         process.send_signal(signal.SIGINT)
-        rest, said = process.communicate(timeout=60)
+        rest, message = process.communicate(timeout=60)
     assert process.returncode == 130
-    assert said.decode() == "stopped\n"
+    assert message.decode() == "interrupted\n"
     assert (
-        first + rest.decode() == run("generate", folder, PROMPTS[0], "--limit", 4).out.replace("\n", "\\n")[:-2] + "\n"
+        first + rest.decode()
+        == run("generate", folder, PROMPTS[0], "--max-new-tokens", 4).out.replace("\n", "\\n")[:-2] + "\n"
     )
 
 
@@ -153,5 +167,5 @@ def test_help_says_it_all_and_imports_nothing_heavy(command):
         "assert not heavy, heavy"
     )
     shown = subprocess.run([*COMMAND[:2], code], check=True, capture_output=True, text=True).stdout
-    for option in ("--beam", "--n-best", "--stream", "--json", "--limit"):
+    for option in ("--beam", "--n-best", "--stream", "--json", "--max-new-tokens"):
         assert option in shown

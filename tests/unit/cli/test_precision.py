@@ -1,4 +1,4 @@
-"""`--precision`: what is loaded, rounded, kept and said."""
+"""`--precision`: loading, quantization, the files in the folder, and messages."""
 
 import json
 
@@ -9,9 +9,9 @@ from unit.native.no_native import without_compiled_parts
 from unit.tasks import models
 
 import regard
-from regard.engine.linear import Packed, Plain
-from regard.engine.linear_int8 import ByInstruction, BySixteenBits
-from regard.engine.modules_native import InPanels
+from regard.engine.linear import OneDnnLinear, TorchLinear
+from regard.engine.linear_int8 import FbgemmLinear, VnniLinear
+from regard.engine.modules_native import PackedLinear
 from regard.native.library import available
 
 MAKE = {"translate": models.translating, "generate": models.continuing}
@@ -32,21 +32,21 @@ def kinds(model):
 
 
 def test_a_model_is_loaded_with_a_precision(folder):
-    plain, quick, small = (regard.load(folder, precision=name) for name in (None, "fp32", "int8"))
-    assert not kinds(plain) & {InPanels, Packed, Plain, ByInstruction, BySixteenBits}
-    assert kinds(quick) & ({InPanels} if available() else {Packed, Plain})
-    assert kinds(small) & ({InPanels} if available() else {ByInstruction, BySixteenBits})
+    plain, quick, small = (regard.load(folder, precision=name) for name in (None, "float32", "int8"))
+    assert not kinds(plain) & {PackedLinear, OneDnnLinear, TorchLinear, VnniLinear, FbgemmLinear}
+    assert kinds(quick) & ({PackedLinear} if available() else {OneDnnLinear, TorchLinear})
+    assert kinds(small) & ({PackedLinear} if available() else {VnniLinear, FbgemmLinear})
 
 
 def test_without_compiled_parts_torch_does_the_work(folder, monkeypatch):
     without_compiled_parts(monkeypatch)
-    quick, small = (regard.load(folder, precision=name) for name in ("fp32", "int8"))
-    assert kinds(quick) & {Packed, Plain}
-    assert kinds(small) & {ByInstruction, BySixteenBits}
+    quick, small = (regard.load(folder, precision=name) for name in ("float32", "int8"))
+    assert kinds(quick) & {OneDnnLinear, TorchLinear}
+    assert kinds(small) & {VnniLinear, FbgemmLinear}
 
 
 def test_what_does_not_go_together_is_said(folder, tmp_path):
-    with pytest.raises(ValueError, match="'int4': choose one of fp32, int8"):
+    with pytest.raises(ValueError, match="'int4': expected one of float32, bfloat16, float16, int8"):
         regard.load(folder, precision="int4")
     with pytest.raises(ValueError, match="computes in float32"):
         regard.load(folder, precision="int8", dtype=torch.float64)
@@ -56,67 +56,71 @@ def test_what_does_not_go_together_is_said(folder, tmp_path):
 
 def test_fp32_writes_what_the_plain_network_writes(command, folder):
     plain = regard.load(folder)
-    written = plain.translate("the dog") if command == "translate" else plain.generate("the dog", limit=8)
-    limit = [] if command == "translate" else ["--limit", 8]
-    assert run(command, folder, "the dog", "--precision", "fp32", *limit).out == written[0].text + "\n"
+    written = plain.translate("the dog") if command == "translate" else plain.generate("the dog", max_new_tokens=8)
+    limit = [] if command == "translate" else ["--max-new-tokens", 8]
+    assert run(command, folder, "the dog", "--precision", "float32", *limit).out == written.text + "\n"
 
 
 def test_a_folder_in_bytes_is_smaller_and_runs_in_bytes(command, folder, tmp_path, monkeypatch):
     texts = tmp_path / "texts.txt"
     texts.write_text("the dog runs\nthe cat\n\na man sleeps\n")
-    called = run("convert", folder, tmp_path / "small", "--precision", "int8", "--measure", texts)
+    called = run("convert", folder, tmp_path / "small", "--precision", "int8", "--calibration", texts)
     assert called.code == 0
     weights = "model.safetensors"
     assert (tmp_path / "small" / weights).stat().st_size < 0.6 * (folder / weights).stat().st_size
-    kept = json.loads((tmp_path / "small" / "engine.json").read_text())
-    assert kept["precision"] == "int8"
-    assert kept["loss"]["on"] == "texts.txt"
-    assert f"cosine of the vectors {kept['loss']['cosine']:.4f}" in called.err
-    asked = []
+    engine_file = json.loads((tmp_path / "small" / "engine.json").read_text())
+    assert engine_file["precision"] == "int8"
+    assert engine_file["quantization_error"]["dataset"] == "texts.txt"
+    assert f"cosine similarity {engine_file['quantization_error']['cosine_similarity']:.4f}" in called.err
+    calls = []
     load = regard.model.load
-    monkeypatch.setattr(regard.model, "load", lambda *given, **named: asked.append(named) or load(*given, **named))
-    assert run(command, tmp_path / "small", "the dog", "--limit", 4).code == 0
-    assert asked[0]["precision"].value == "int8"
+    monkeypatch.setattr(regard.model, "load", lambda *args, **options: calls.append(options) or load(*args, **options))
+    assert run(command, tmp_path / "small", "the dog", "--max-new-tokens", 4).code == 0
+    assert calls[0]["precision"].value == "int8"
 
 
 def test_the_loss_that_is_printed_is_the_loss_measured(command, folder, tmp_path):
     """Measured once more, on the same texts, between the two folders."""
-    from regard.engine.quantization_error import measure, read
-    from regard.tasks.calibration import of_texts
+    from regard.engine.quantization_error import measure_quantization_error, read_engine_file
+    from regard.tasks.calibration import probes_from_texts
 
     texts = tmp_path / "texts.txt"
     texts.write_text("the dog runs\nthe cat\na man sleeps\n")
-    run("convert", folder, tmp_path / "small", "--precision", "int8", "--measure", texts)
+    run("convert", folder, tmp_path / "small", "--precision", "int8", "--calibration", texts)
     plain, small = regard.load(folder, dtype=torch.float32), regard.load(tmp_path / "small", precision="int8")
-    probes = of_texts(plain.network, plain.tokenizer, plain.habits, texts.read_text().splitlines())
-    again = measure(plain.network, small.network, probes, "texts.txt")
-    assert read(tmp_path / "small")[1] == again
-    assert again.cosine < 1
+    probes = probes_from_texts(plain.network, plain.tokenizer, plain.generation_config, texts.read_text().splitlines())
+    again = measure_quantization_error(plain.network, small.network, probes, "texts.txt")
+    assert read_engine_file(tmp_path / "small")[1] == again
+    assert again.cosine_similarity < 1
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
-        (["--measure", "texts.txt"], "--measure is for --precision int8"),
-        (["--precision", "int8", "--dtype", "float16"], "leave --dtype or --precision out"),
-        (["--precision", "int8", "--measure", "nowhere.txt"], "'nowhere.txt' does not exist"),
+        (["--calibration", "texts.txt"], "--calibration requires --precision int8"),
+        (["--measure", "texts.txt", "--precision", "float16"], "--calibration requires --precision int8"),
+        (["--precision", "int8", "--dtype", "float16"], "--dtype"),
+        (["--precision", "int8", "--calibration", "nowhere.txt"], "'nowhere.txt' does not exist"),
     ],
 )
-def test_wrong_calls_write_nothing(folder, tmp_path, monkeypatch, words, said):
+def test_wrong_calls_write_nothing(folder, tmp_path, monkeypatch, words, message):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "texts.txt").write_text("the dog\n")
     called = run("convert", folder, tmp_path / "same", *words)
     assert called.code == 2
-    assert said in " ".join(called.err.replace("│", " ").split())
+    assert message in " ".join(called.err.replace("│", " ").split())
     assert not (tmp_path / "same").exists()
 
 
 def test_a_folder_without_texts_to_measure_is_in_bytes_all_the_same(folder, tmp_path):
     (tmp_path / "empty.txt").write_text("")
-    called = run("convert", folder, tmp_path / "small", "--precision", "int8", "--measure", tmp_path / "empty.txt")
+    called = run("convert", folder, tmp_path / "small", "--precision", "int8", "--calibration", tmp_path / "empty.txt")
     assert called.code == 0
     assert "was not measured" in called.err
-    assert json.loads((tmp_path / "small" / "engine.json").read_text()) == {"precision": "int8", "loss": None}
+    assert json.loads((tmp_path / "small" / "engine.json").read_text()) == {
+        "precision": "int8",
+        "quantization_error": None,
+    }
 
 
 def test_what_is_written_over_is_no_longer_in_bytes(folder, tmp_path):

@@ -1,4 +1,4 @@
-"""`--shortlist`: learnt by `convert`, kept in the folder, used by `translate`."""
+"""`--shortlist`: learned by `convert`, stored in the folder, used by `translate`."""
 
 import shutil
 
@@ -8,9 +8,9 @@ from unit.tasks import models
 
 import regard
 from regard.engine import shortlist
-from regard.engine.shortlist_head import Listed
-from regard.generation import Given, generate
-from regard.tasks.translate import Wish
+from regard.engine.shortlist_head import ShortlistEncoderDecoder
+from regard.generation import Inputs, generate
+from regard.tasks.translate import TranslateOptions
 
 
 @pytest.fixture
@@ -30,7 +30,7 @@ def parallel(tmp_path):
 def short(folder, parallel, tmp_path):
     called = run("convert", folder, tmp_path / "short", "--shortlist", *parallel)
     assert called.code == 0, called.err
-    assert "tokens for a text, on average" in called.err
+    assert "tokens per text on average" in called.err
     return tmp_path / "short"
 
 
@@ -39,34 +39,38 @@ def test_it_is_learnt_kept_and_used(short):
     table = model.shortlist
     size = len(model.tokenizer)
     assert (table.source_vocabulary, table.vocabulary) == (size, size)
-    translator = model.translator(Wish(shortlist=table))
-    assert isinstance(translator.network, Listed)
-    written = model.translate("the dog", shortlist=True)[0]
-    said = run("translate", short, "the dog", "--shortlist", "--precision", "fp32")
-    assert said.out == written.text + "\n"
+    translator = model.translator(TranslateOptions(shortlist=table))
+    assert isinstance(translator.network, ShortlistEncoderDecoder)
+    expected = model.translate("the dog", shortlist=True)
+    called = run("translate", short, "the dog", "--shortlist", "--precision", "float32")
+    assert called.out == expected.text + "\n"
 
 
 @pytest.mark.parametrize("text", ["the dog", "a man sleeps", "cat"])
 def test_what_is_written_is_in_the_list(short, text):
     model = regard.load(short)
-    translator = model.translator(Wish(shortlist=model.shortlist, limit=12))
+    translator = model.translator(TranslateOptions(shortlist=model.shortlist, max_new_tokens=12))
     source = model.tokenizer.encode(text).ids
-    allowed = set(model.shortlist.of(source, translator.network.always).tolist())
-    assert {*model.habits.end, model.tokenizer.special.unknown} <= allowed < set(range(len(model.tokenizer)))
-    given = Given(prompt=translator.prompt, source=source)
-    assert set(next(generate(translator.network, [given], translator.settings)).tokens) <= allowed
+    allowed = set(model.shortlist.lookup(source, translator.network.always).tolist())
+    assert (
+        {*model.generation_config.eos_token_ids, model.tokenizer.special_ids.unk}
+        <= allowed
+        < set(range(len(model.tokenizer)))
+    )
+    inputs = Inputs(prompt=translator.decoder_prompt, source=source)
+    assert set(next(generate(translator.network, [inputs], translator.decoding_options)).tokens) <= allowed
 
 
 def test_it_goes_along_when_a_folder_is_converted_again(short, tmp_path):
     assert run("convert", short, tmp_path / "bytes", "--precision", "int8").code == 0
     assert run("translate", tmp_path / "bytes", "the dog", "--shortlist").code == 0
-    table, again = shortlist.read(short), shortlist.read(tmp_path / "bytes")
+    table, again = shortlist.load_shortlist(short), shortlist.load_shortlist(tmp_path / "bytes")
     assert table.targets.tolist() == again.targets.tolist()
 
 
 def test_an_old_one_does_not_stay(folder, short):
     assert run("convert", folder, short, "--force").code == 0
-    assert not (short / shortlist.FILE).exists()
+    assert not (short / shortlist.SHORTLIST_FILE).exists()
 
 
 def test_a_model_without_one_says_how_to_make_it(folder):
@@ -77,17 +81,17 @@ def test_a_model_without_one_says_how_to_make_it(folder):
 
 def test_one_of_another_vocabulary_is_refused(short, tmp_path):
     other = models.translating(tmp_path / "other", more=3)
-    shutil.copyfile(short / shortlist.FILE, other / shortlist.FILE)
+    shutil.copyfile(short / shortlist.SHORTLIST_FILE, other / shortlist.SHORTLIST_FILE)
     called = run("translate", other, "the dog", "--shortlist")
     assert called.code == 2
-    assert "it is of another model" in " ".join(called.err.split())
+    assert "belongs to another model" in " ".join(called.err.split())
 
 
 def test_a_decoder_alone_has_none(parallel, tmp_path):
     folder = models.continuing(tmp_path / "decoder")
     called = run("convert", folder, tmp_path / "copy", "--shortlist", *parallel)
     assert called.code == 2
-    assert "an encoder and a decoder" in called.err
+    assert "requires an encoder-decoder network" in called.err
     assert not (tmp_path / "copy").exists()
     with pytest.raises(ValueError, match="has no encoder"):
         regard.load(folder).translate("the dog", shortlist=True)
@@ -95,6 +99,6 @@ def test_a_decoder_alone_has_none(parallel, tmp_path):
 
 def test_lines_that_do_not_match_write_nothing(folder, parallel, tmp_path):
     parallel[1].write_text("a dog\n")
-    with pytest.raises(ValueError, match="the line is missing"):
+    with pytest.raises(ValueError, match="line count mismatch"):
         run("convert", folder, tmp_path / "short", "--shortlist", *parallel)
     assert not (tmp_path / "short").exists()

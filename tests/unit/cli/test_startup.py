@@ -1,4 +1,4 @@
-"""What a command does not need, it does not wait for."""
+"""A command imports only what it needs."""
 
 import gc
 import json
@@ -20,12 +20,12 @@ except SystemExit:
 
 
 def test_translating_imports_only_what_it_needs(tmp_path):
-    """typer would have pydantic look at every option, given or not."""
+    """typer would import pydantic to validate every option, passed or not."""
     folder = models.translating(tmp_path / "model")
     call = [sys.executable, "-c", SCRIPT, "translate", str(folder), "the dog"]
-    said = subprocess.run(call, check=True, capture_output=True, text=True, timeout=60).stdout.splitlines()
-    assert len(said) == 2
-    assert json.loads(said[1]) == []
+    lines = subprocess.run(call, check=True, capture_output=True, text=True, timeout=60).stdout.splitlines()
+    assert len(lines) == 2
+    assert json.loads(lines[1]) == []
 
 
 @pytest.mark.parametrize(("words", "code"), [(["--beam", "0"], 2), (["--beam", "many"], 2), (["--beam", "2"], 0)])
@@ -38,6 +38,6 @@ def test_garbage_is_looked_for_again_once_a_model_is_open(tmp_path):
     folder = models.translating(tmp_path / "model")
     assert run("translate", folder, "the dog").code == 0
     assert gc.isenabled()
-    with pytest.raises(ValueError, match="there is no folder"):
+    with pytest.raises(ValueError, match="does not exist"):
         run("translate", tmp_path / "nowhere", "the dog")
     assert gc.isenabled()

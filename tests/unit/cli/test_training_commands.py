@@ -12,10 +12,10 @@ from unit.training.tiny_data import write_recipe
 import regard
 from regard.cli.main import app
 from regard.families.transformer import transformer_2017
-from regard.training.losses.cross_entropy import SCORES
-from regard.training.recipe.dry_run import memory, outlook
-from regard.training.recipe.schema import read
-from regard.transformer.module_tree import count
+from regard.training.losses.cross_entropy import CHUNK_LOGITS
+from regard.training.recipe.dry_run import describe_run, estimate_memory
+from regard.training.recipe.schema import load_recipe
+from regard.transformer.summary import count_parameters
 
 
 def run(*words):
@@ -30,7 +30,7 @@ def main(*words, folder):
 
 
 def test_train_plot_and_resume(tmp_path):
-    """Results to standard output, everything else to standard error."""
+    """The result goes to standard output, everything else to standard error."""
     write_recipe(tmp_path)
     trained = main("train", "recipe.toml", "training.steps=4", folder=tmp_path)
     assert (trained.returncode, trained.stdout) == (0, "runs/recipe/best\n"), trained.stderr
@@ -41,15 +41,15 @@ def test_train_plot_and_resume(tmp_path):
     assert drawn.exit_code == 0
     assert (tmp_path / "runs" / "recipe" / "curves.svg").read_text().startswith("<svg")
     again = run(
-        "train", tmp_path / "recipe.toml", "training.steps=4", "--folder", tmp_path / "runs" / "recipe", "--resume"
+        "train", tmp_path / "recipe.toml", "training.steps=4", "--output", tmp_path / "runs" / "recipe", "--resume"
     )
     assert again.exit_code == 0
-    assert "going on from step 4" in again.stderr
+    assert "resuming from step 4" in again.stderr
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="there are no such terminals")
 def test_a_person_sees_a_bar(tmp_path):
-    """On a terminal: the bar at the bottom, what is said above it, and samples as they are, `:dog:` no picture."""
+    """On a terminal: a progress bar at the bottom, messages above it, samples unchanged (`:dog:` is not an emoji)."""
     import pty
 
     write_recipe(tmp_path)
@@ -80,7 +80,7 @@ def test_exit_codes(tmp_path):
     write_recipe(tmp_path)
     wrong = main("train", "recipe.toml", "training.stesp=4", folder=tmp_path)
     assert wrong.returncode == 2
-    assert wrong.stderr == "error: on the command line: training.stesp: there is no such key; did you mean 'steps'?\n"
+    assert wrong.stderr == "error: on the command line: training.stesp: unknown key; did you mean 'steps'?\n"
     (tmp_path / "train.b").write_text("one line\n")
     failed = main("train", "recipe.toml", folder=tmp_path)
     assert failed.returncode == 1
@@ -95,34 +95,31 @@ def test_dry_run_says_what_would_be_done_and_does_nothing(tmp_path):
     assert shown.exit_code == 0
     assert tomllib.loads(shown.stdout)["training"]["steps"] == 100  # the resolved recipe, with remarks
     design = transformer_2017(vocabulary=40, layers=(1, 1), model_dim=16, heads=2, inner_dim=24)
-    assert f"# parameters    {count(design):,} at most" in shown.stdout
-    assert "# steps         100 updates" in shown.stdout
+    assert f"# parameters    {count_parameters(design):,} at most" in shown.stdout
+    assert "# steps         100 optimizer steps of at most" in shown.stdout
     assert sorted(tmp_path.iterdir()) == before
 
 
 def test_dry_run_looks_for_the_files(tmp_path):
     path = write_recipe(tmp_path)
     (tmp_path / "valid.b").unlink()
-    with pytest.raises(ValueError, match=r"data\.valid: there is no .*valid\.b"):
-        outlook(read(path))
+    with pytest.raises(ValueError, match=r"data\.valid: file not found: .*valid\.b"):
+        describe_run(load_recipe(path))
 
 
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ("training.device=gpu", "training.device is 'gpu', which this machine does not have"),
-        ("objective.teacher={load='nowhere'}", "objective.teacher: there is no folder "),
-        (
-            "data.train=['train.a']",
-            "does not tell how its examples are written: give tables (.tsv, .csv) or JSON Lines",
-        ),
+        ("training.device=gpu", "training.device = 'gpu' is not available on this machine"),
+        ("objective.distillation={teacher='nowhere'}", "objective.distillation.teacher: no directory "),
+        ("data.train=['train.a']", "train.a. Use tables (.tsv, .csv) or JSON Lines (.jsonl) with "),
         ("data.columns={txt=3}", "data.columns: "),
-        ("training.freeze=['encodr']", "training.freeze: the network has no part 'encodr'"),
+        ("training.freeze=['encodr']", "training.freeze: the network has no module 'encodr'"),
         ("network.heads=3", "[network]: "),
-        ("network.family=bertt", "network.family is 'bertt'; did you mean 'bert'? Known are transformer, "),
+        ("network.family=bertt", "network.family is 'bertt'; did you mean 'bert'? Known families: transformer, "),
         ("tokenizer.size=5", "tokenizer.size: a vocabulary of 5 tokens is too small: the special tokens alone are 4"),
-        ("training.best=blue", "training.best: task 'translate' is measured by "),
-        ("data.valid=['gone.a', 'valid.b']", "data.valid: there is no "),
+        ("training.best_metric=blue", "training.best_metric: unknown metric 'blue' for task 'translate'"),
+        ("data.valid=['gone.a', 'valid.b']", "data.valid: file not found: "),
     ],
 )
 @pytest.mark.parametrize("how", [["--dry-run"], []])
@@ -140,9 +137,11 @@ def test_the_estimate_knows_that_scores_are_never_held_all_at_once(tmp_path):
     path = write_recipe(tmp_path)
     estimates = []
     for size in (40, 64_000):
-        chosen = read(path, {"tokenizer.size": size, "training.tokens": 8192})
-        estimates.append(memory(chosen, transformer_2017(vocabulary=size, layers=(1, 1), model_dim=16, heads=2))[1])
-    assert estimates[1] - estimates[0] < 3 * 4 * SCORES < 0.1 * (4 * 8192 * 64_000)
+        chosen = load_recipe(path, {"tokenizer.size": size, "training.batch_tokens": 8192})
+        estimates.append(
+            estimate_memory(chosen, transformer_2017(vocabulary=size, layers=(1, 1), model_dim=16, heads=2))[1]
+        )
+    assert estimates[1] - estimates[0] < 3 * 4 * CHUNK_LOGITS < 0.1 * (4 * 8192 * 64_000)
 
 
 def test_ready_recipes_are_listed_shown_and_copied(tmp_path):
@@ -151,9 +150,11 @@ def test_ready_recipes_are_listed_shown_and_copied(tmp_path):
     assert {line.split()[0] for line in listed.stdout.splitlines()} >= {"translate", "generate", "fill", "distill"}
     shown = run("recipes", "translate")
     assert tomllib.loads(shown.stdout)["task"] == "translate"
-    assert run("recipes", "translate", "--copy", tmp_path).exit_code == 0
+    assert run("recipes", "translate", "--output", tmp_path).exit_code == 0
     assert (tmp_path / "translate.toml").read_text() == shown.stdout
-    assert run("recipes", "translate", "--copy", tmp_path).exit_code == 2
+    again = run("recipes", "translate", "--copy", tmp_path)  # the former name of the option
+    assert again.exit_code == 2
+    assert "already exists" in " ".join(again.stderr.split())
     assert run("recipes", "translat").exit_code == 2
 
 
@@ -165,17 +166,17 @@ def test_plot_needs_a_run(tmp_path):
 
 @pytest.mark.parametrize("agreement", [0.0, 1.0])
 def test_the_estimate_of_memory_is_of_the_right_size(tmp_path, agreement):
-    """Against what torch keeps for the way back: between as much and three times as much."""
+    """The estimate is between one and three times what torch saves for the backward pass."""
     import torch
     from unit.training.tiny_data import batch, ids, random_rows
 
-    from regard.training.objectives.rdrop_objective import Agree
-    from regard.training.objectives.translate import Translate
+    from regard.training.objectives.rdrop_objective import RDrop
+    from regard.training.objectives.translate import Seq2SeqLM
     from regard.transformer.network import build
 
     path = write_recipe(tmp_path)
-    change = {"network.model_dim": 64, "network.inner_dim": 128, "tokenizer.size": 500, "training.tokens": 320}
-    recipe = read(path, change | {"objective.agreement": agreement})
+    change = {"network.model_dim": 64, "network.inner_dim": 128, "tokenizer.size": 500, "training.batch_tokens": 320}
+    recipe = load_recipe(path, change | {"objective.rdrop": agreement})
     sizes = dict(vocabulary=500, layers=(1, 1), model_dim=64, heads=2, inner_dim=128, dropout=0.2)
     network = build(transformer_2017(**sizes)).train()
     given = batch(source=ids(*random_rows([20] * 16, 500)), target=ids(*random_rows([20] * 16, 500, 1)))
@@ -187,9 +188,9 @@ def test_the_estimate_of_memory_is_of_the_right_size(tmp_path, agreement):
 
     own = {value.untyped_storage().data_ptr() for value in network.parameters()}
     with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
-        asked = Translate(start=1)
-        loss = (Agree(objective=asked, weight=agreement) if agreement else asked).loss(network, given)
+        asked = Seq2SeqLM(decoder_start=1)
+        loss = (RDrop(objective=asked, alpha=agreement) if agreement else asked).loss(network, given)
     measured = sum(size for place, size in kept.items() if place not in own)
     assert loss.count == 320
-    estimate = memory(recipe, network.config)[1]
+    estimate = estimate_memory(recipe, network.config)[1]
     assert measured < estimate < 3 * measured

@@ -1,4 +1,4 @@
-"""Clean corpora in several languages, made word by word from a seed. The doctor has nothing to say about them."""
+"""Synthetic corpora in several languages, generated from a seed. The doctor has no findings for them."""
 
 import itertools
 import json
@@ -8,7 +8,7 @@ from pathlib import Path
 from hypothesis import Phase
 
 QUICK = dict(deadline=None, phases=[Phase.generate])
-"""Settings of hypothesis: a fault that is not found is shown as it was drawn; making it small first takes minutes."""
+"""Settings of hypothesis: no shrinking of failures, because that takes minutes."""
 WORDS = {
     "en": "man woman child dog horse teacher farmer doctor bird sailor | sees finds follows paints carries washes "
     "watches remembers draws hears | the a every some this | old small happy tired quiet friendly wild young | "
@@ -33,38 +33,41 @@ LANGUAGES = sorted(BANK)
 
 def _clause(bank, numbers):
     nouns, verbs, articles, adjectives, prepositions, places = bank
-    who, does, whom, which, how, near, where = numbers
+    subject, verb, object_, article, adjective, preposition, place = numbers
     return [
-        articles[which],
-        adjectives[how],
-        nouns[who],
-        verbs[does],
-        articles[(which + 1) % 5],
-        nouns[whom],
-        prepositions[near],
-        articles[(which + 2) % 5],
-        places[where],
+        articles[article],
+        adjectives[adjective],
+        nouns[subject],
+        verbs[verb],
+        articles[(article + 1) % 5],
+        nouns[object_],
+        prepositions[preposition],
+        articles[(article + 2) % 5],
+        places[place],
     ]
 
 
 def sentences(languages, count, seed):
-    """The same sentences in each language, all different, of one to four clauses that may be cut short."""
+    """The same distinct sentences in each language, of one to four clauses; the last clause may be shortened."""
     random_ = random.Random(seed)
     sizes = (10, 10, 10, 5, 8, 5, 10)
-    seen, told = set(), {language: [] for language in languages}
+    seen, result = set(), {language: [] for language in languages}
     while len(seen) < count:
         clauses = [tuple(random_.randrange(size) for size in sizes) for _ in range(random_.choice((1, 1, 2, 3, 4)))]
         short = random_.choice((4, 6, 9))
         key = (tuple(clauses), short)
         if key in seen:
             continue
-        made = {language: _sentence(language, clauses, short) for language in languages}
-        if any(made[language] in told[language][-1:] for language in languages) or made[languages[0]] in seen:
+        generated = {language: _sentence(language, clauses, short) for language in languages}
+        if (
+            any(generated[language] in result[language][-1:] for language in languages)
+            or generated[languages[0]] in seen
+        ):
             continue
-        seen.add(made[languages[0]])
+        seen.add(generated[languages[0]])
         for language in languages:
-            told[language].append(made[language])
-    return [told[language] for language in languages]
+            result[language].append(generated[language])
+    return [result[language] for language in languages]
 
 
 def _sentence(language, clauses, short):
@@ -77,14 +80,14 @@ def _sentence(language, clauses, short):
 LABELS = ["joy", "anger", "fear", "surprise"]
 
 
-def labelled(count, seed, language="en"):
-    """Texts with labels, each label equally often."""
+def labeled(count, seed, language="en"):
+    """Texts with labels; all labels have the same frequency."""
     (texts,) = sentences([language], count, seed)
     return [(text, LABELS[number % len(LABELS)]) for number, text in enumerate(texts)]
 
 
 def scored(count, seed):
-    """Two texts and how alike they are, from 0 to 5."""
+    """Text pairs with a similarity score from 0 to 5."""
     first, second = sentences(["en"], count, seed)[0], sentences(["en"], count, seed + 1)[0]
     random_ = random.Random(seed)
     return [(a, b, f"{random_.uniform(0, 5):.2f}") for a, b in zip(first, second, strict=True)]
@@ -113,8 +116,8 @@ def _entity(kind, length, scheme, before):
     if kind is None:
         return ["O"] * length
     if scheme == "IOB1":
-        begin = "B" if before[2:] == kind else "I"
-        return [f"{begin}-{kind}"] + [f"I-{kind}"] * (length - 1)
+        prefix = "B" if before[2:] == kind else "I"
+        return [f"{prefix}-{kind}"] + [f"I-{kind}"] * (length - 1)
     if scheme == "BIOES":
         return [f"S-{kind}"] if length == 1 else [f"B-{kind}"] + [f"I-{kind}"] * (length - 2) + [f"E-{kind}"]
     return [f"B-{kind}"] + [f"I-{kind}"] * (length - 1)
@@ -126,31 +129,31 @@ def conll(sentences_):
 
 
 def questions(count, seed):
-    """Questions as records: a context of three sentences, and an answer that stands in it."""
+    """Questions as records, with a context of three sentences that contains the answer."""
     (texts,) = sentences(["en"], 3 * count, seed)
     random_ = random.Random(seed)
-    made = []
+    generated = []
     for number in range(count):
         context = " ".join(texts[3 * number : 3 * number + 3])
         answer = random_.choice(context.replace(",", "").replace(".", "").split())
         start = context.index(answer)
         answers = [{"text": answer, "answer_start": start}]
         question = f"What is it that the {number}th teller says after all?"
-        made.append({"id": f"q{number}", "question": question, "context": context, "answers": answers})
-    return made
+        generated.append({"id": f"q{number}", "question": question, "context": context, "answers": answers})
+    return generated
 
 
 def squad(records):
-    """Records as SQuAD's JSON, one question to a line (so line = place + 2)."""
+    """Records in SQuAD format, one question per line (so line = index + 2)."""
     rows = []
     for record in records:
-        asked = {name: value for name, value in record.items() if name != "context"}
-        rows.append(json.dumps({"paragraphs": [{"context": record["context"], "qas": [asked]}]}))
+        question = {name: value for name, value in record.items() if name != "context"}
+        rows.append(json.dumps({"paragraphs": [{"context": record["context"], "qas": [question]}]}))
     return ['{"data": [', *(row + ("," if number < len(rows) - 1 else "") for number, row in enumerate(rows)), "]}"]
 
 
 def write(path: Path, lines, end="\n"):
-    """Lines as a file in UTF-8; lines that are bytes go in as they are."""
+    """Write lines to a UTF-8 file; lines of type bytes are written unchanged."""
     path.write_bytes(b"".join((line if isinstance(line, bytes) else line.encode()) + end.encode() for line in lines))
     return path
 

@@ -1,6 +1,6 @@
-"""Faults of many kinds, put into clean pairs at given places. Each says what the doctor should find, and where.
+"""Faults of many kinds that are injected into clean pairs, with the findings that the doctor should report.
 
-A fault is a function of a `Sown` and the places (from 0); it changes the lines and calls `expect`.
+A fault is a function of a `CorruptedPairs` and line indices (from 0). It changes the lines and calls `expect`.
 """
 
 import re
@@ -8,34 +8,34 @@ from dataclasses import dataclass, field
 
 from unit.doctor import corpora
 
-TOKENISED = re.compile(r"(?<=\w)([,.])")
+PUNCTUATION = re.compile(r"(?<=\w)([,.])")
 ENCODINGS = {"en": "cp1252", "de": "cp1252", "fr": "cp1252", "ru": "cp1251", "el": "cp1253"}
-BEYOND = {"en": "cliché", "de": "Größe", "fr": "déjà", "ru": "ёлка", "el": "ώρα"}
+NON_ASCII = {"en": "cliché", "de": "Größe", "fr": "déjà", "ru": "ёлка", "el": "ώρα"}
 LATIN = ("en", "de", "fr")
-TWIN = {"en": "pоrch", "de": "Pоrto", "fr": "pоrte", "ru": "мoре", "el": "λoγική"}
+HOMOGLYPHS = {"en": "pоrch", "de": "Pоrto", "fr": "pоrte", "ru": "мoре", "el": "λoγική"}
 """Words with one letter of another script that looks the same."""
 
 
 @dataclass
-class Sown:
-    """Pairs of lines, and what was done to them."""
+class CorruptedPairs:
+    """Pairs of lines, and the findings that are expected after a fault was injected."""
 
     languages: tuple[str, str]
     sides: list[list]
     other: list[list]
-    """The validation set."""
+    """The validation split."""
     third: list[str]
-    """The training sentences in a language of another script than either side."""
+    """The training sentences in a language whose script neither side has."""
     side: int
-    """The side on which the fault shall be."""
+    """The side that gets the fault."""
     options: dict = field(default_factory=dict)
     head: bytes = b""
-    """What stands before the first line of that side."""
+    """Bytes before the first line of that side."""
     tail: bytes = b"\n"
-    """What stands behind its last line."""
+    """Bytes after its last line."""
     expected: dict = field(default_factory=dict)
-    beside: set = field(default_factory=set)
-    """Kinds of findings that come with the fault."""
+    side_effects: set = field(default_factory=set)
+    """Kinds of findings that the fault may cause as well."""
 
     @property
     def lines(self):
@@ -45,177 +45,177 @@ class Sown:
     def language(self):
         return self.languages[self.side]
 
-    def expect(self, kind, places, side=None, split="train"):
-        self.expected[kind, split, self.side if side is None else side] = [place + 1 for place in places]
+    def expect(self, kind, indices, side=None, split="train"):
+        self.expected[kind, split, self.side if side is None else side] = [index + 1 for index in indices]
 
 
-def insert(kind, *pieces):
-    """A fault that consists of a piece of text within a line."""
+def insert(kind, *strings):
+    """A fault that inserts a string into a line."""
 
-    def sow(sown, places):
-        for number, place in enumerate(places):
-            text = sown.lines[place]
-            at = 1 + place * 7 % (len(text) - 2)
-            sown.lines[place] = text[:at] + pieces[number % len(pieces)] + text[at:]
-        sown.expect(kind, places)
+    def inject(pairs, indices):
+        for number, index in enumerate(indices):
+            text = pairs.lines[index]
+            position = 1 + index * 7 % (len(text) - 2)
+            pairs.lines[index] = text[:position] + strings[number % len(strings)] + text[position:]
+        pairs.expect(kind, indices)
 
-    sow.__name__ = kind
-    return sow
+    inject.__name__ = kind
+    return inject
 
 
-def append(kind, word_of, *beside):
-    """A fault that consists of a word before the full stop."""
+def append(kind, word_of, *side_effects):
+    """A fault that appends a word before the full stop."""
 
-    def sow(sown, places):
-        for place in places:
-            sown.lines[place] = f"{sown.lines[place][:-1]} {word_of(sown.language)}."
-        sown.beside |= set(beside)
-        sown.expect(kind, places)
+    def inject(pairs, indices):
+        for index in indices:
+            pairs.lines[index] = f"{pairs.lines[index][:-1]} {word_of(pairs.language)}."
+        pairs.side_effects |= set(side_effects)
+        pairs.expect(kind, indices)
 
-    sow.__name__ = kind
-    return sow
+    inject.__name__ = kind
+    return inject
 
 
 def _mojibake(language):
     if language in LATIN:
-        return BEYOND["de"].encode().decode("cp1252")
-    return BEYOND[language].encode().decode("latin-1")
+        return NON_ASCII["de"].encode().decode("cp1252")
+    return NON_ASCII[language].encode().decode("latin-1")
 
 
-def wrong_encoding(sown, places):
-    for place in places:
-        text = f"{sown.lines[place][:-1]} {BEYOND[sown.language]}."
-        sown.lines[place] = text.encode(ENCODINGS[sown.language])
-    sown.expect("wrong-encoding", places)
+def wrong_encoding(pairs, indices):
+    for index in indices:
+        text = f"{pairs.lines[index][:-1]} {NON_ASCII[pairs.language]}."
+        pairs.lines[index] = text.encode(ENCODINGS[pairs.language])
+    pairs.expect("wrong-encoding", indices)
 
 
-def empty_side(sown, places):
-    for place in places:
-        sown.lines[place] = " " if place % 2 else ""
-    sown.expect("empty-side", places)
+def empty_side(pairs, indices):
+    for index in indices:
+        pairs.lines[index] = " " if index % 2 else ""
+    pairs.expect("empty-side", indices)
 
 
-def empty_line(sown, places):
-    for place in places:
-        sown.sides[0][place] = sown.sides[1][place] = ""
-    sown.expect("empty-line", places, side=0)
+def empty_line(pairs, indices):
+    for index in indices:
+        pairs.sides[0][index] = pairs.sides[1][index] = ""
+    pairs.expect("empty-line", indices, side=0)
 
 
-def duplicate(sown, places):
-    origin = next(place for place in range(len(sown.lines)) if place not in places)
-    copies = [place for place in places if place > origin]
+def duplicate(pairs, indices):
+    origin = next(index for index in range(len(pairs.lines)) if index not in indices)
+    copies = [index for index in indices if index > origin]
     if not copies:
-        origin, copies = places[0], [len(sown.lines) - 1]
-    for place in copies:
-        for side in sown.sides:
-            side[place] = side[origin]
-    sown.expect("duplicate", copies, side=0)
+        origin, copies = indices[0], [len(pairs.lines) - 1]
+    for index in copies:
+        for side in pairs.sides:
+            side[index] = side[origin]
+    pairs.expect("duplicate", copies, side=0)
 
 
-def identical_sides(sown, places):
-    for place in places:
-        sown.sides[1][place] = sown.sides[0][place]
-    sown.beside.add("unexpected-script")
-    sown.expect("identical-sides", places, side=0)
+def identical_sides(pairs, indices):
+    for index in indices:
+        pairs.sides[1][index] = pairs.sides[0][index]
+    pairs.side_effects.add("unexpected-script")
+    pairs.expect("identical-sides", indices, side=0)
 
 
-def length_ratio(sown, places):
-    for place in places:
-        sown.lines[place] = " ".join([sown.lines[place]] * 8)
-    sown.expect("length-ratio", places, side=0)
+def length_ratio(pairs, indices):
+    for index in indices:
+        pairs.lines[index] = " ".join([pairs.lines[index]] * 8)
+    pairs.expect("length-ratio", indices, side=0)
 
 
-def mixed_line_ends(sown, places):
-    for place in places:
-        sown.lines[place] += "\r"
-    sown.expect("mixed-line-ends", places)
+def mixed_line_ends(pairs, indices):
+    for index in indices:
+        pairs.lines[index] += "\r"
+    pairs.expect("mixed-line-ends", indices)
 
 
-def unexpected_script(sown, places):
-    for place in places:
-        sown.lines[place] = sown.third[place]
-    sown.expect("unexpected-script", places)
+def unexpected_script(pairs, indices):
+    for index in indices:
+        pairs.lines[index] = pairs.third[index]
+    pairs.expect("unexpected-script", indices)
 
 
-def truncation(sown, places):
-    for place in places:
-        for side in sown.sides:
-            side[place] = " ".join(side[place : place + 1] * 12)
-    sown.options["length"] = 40
-    sown.expect("truncation", places, side=0)
-    sown.expect("truncation", places, side=1)
+def truncation(pairs, indices):
+    for index in indices:
+        for side in pairs.sides:
+            side[index] = " ".join(side[index : index + 1] * 12)
+    pairs.options["max_length"] = 40
+    pairs.expect("truncation", indices, side=0)
+    pairs.expect("truncation", indices, side=1)
 
 
-def very_long_line(sown, places):
-    for place in places:
-        for side in sown.sides:
-            side[place] = " ".join([side[place]] * 700)
-    sown.expect("very-long-line", places, side=0)
-    sown.expect("very-long-line", places, side=1)
+def very_long_line(pairs, indices):
+    for index in indices:
+        for side in pairs.sides:
+            side[index] = " ".join([side[index]] * 700)
+    pairs.expect("very-long-line", indices, side=0)
+    pairs.expect("very-long-line", indices, side=1)
 
 
-def leakage(sown, places):
-    places = [place for place in places if place < len(sown.other[0])] or [0]
-    for place in places:
+def leakage(pairs, indices):
+    indices = [index for index in indices if index < len(pairs.other[0])] or [0]
+    for index in indices:
         for side in (0, 1):
-            sown.other[side][place] = sown.sides[side][place]
-    sown.expect("leakage", places, side=0, split="valid")
+            pairs.other[side][index] = pairs.sides[side][index]
+    pairs.expect("leakage", indices, side=0, split="valid")
 
 
-def source_leakage(sown, places):
-    places = [place for place in places if place < len(sown.other[0])] or [0]
-    for place in places:
-        sown.other[0][place] = sown.sides[0][place]
-        sown.other[1][place] = " ".join([sown.sides[1][place][:-1], *sown.sides[1][place].split()[:1]]) + "."
-    sown.expect("source-leakage", places, side=0, split="valid")
+def source_leakage(pairs, indices):
+    indices = [index for index in indices if index < len(pairs.other[0])] or [0]
+    for index in indices:
+        pairs.other[0][index] = pairs.sides[0][index]
+        pairs.other[1][index] = " ".join([pairs.sides[1][index][:-1], *pairs.sides[1][index].split()[:1]]) + "."
+    pairs.expect("source-leakage", indices, side=0, split="valid")
 
 
-def swapped_sides(sown, places):
-    for place in places:
-        sown.sides[0][place], sown.sides[1][place] = sown.sides[1][place], sown.sides[0][place]
-    sown.beside.add("unexpected-script")
-    sown.expect("swapped-sides", places, side=0)
+def swapped_sides(pairs, indices):
+    for index in indices:
+        pairs.sides[0][index], pairs.sides[1][index] = pairs.sides[1][index], pairs.sides[0][index]
+    pairs.side_effects.add("unexpected-script")
+    pairs.expect("swapped-sides", indices, side=0)
 
 
-def one_language(sown, places):
-    for place in places:
-        words = sown.sides[1 - sown.side][place].split()
-        sown.lines[place] = " ".join(reversed(words))
-    sown.beside.add("unexpected-script")
-    sown.expect("one-language", places)
+def one_language(pairs, indices):
+    for index in indices:
+        words = pairs.sides[1 - pairs.side][index].split()
+        pairs.lines[index] = " ".join(reversed(words))
+    pairs.side_effects.add("unexpected-script")
+    pairs.expect("one-language", indices)
 
 
-def byte_order_mark(sown, places):
-    sown.head = b"\xef\xbb\xbf"
-    sown.expect("byte-order-mark", [0])
+def byte_order_mark(pairs, indices):
+    pairs.head = b"\xef\xbb\xbf"
+    pairs.expect("byte-order-mark", [0])
 
 
-def no_final_line_end(sown, places):
-    sown.tail = b""
-    sown.expect("no-final-line-end", [len(sown.lines) - 1])
+def no_final_line_end(pairs, indices):
+    pairs.tail = b""
+    pairs.expect("no-final-line-end", [len(pairs.lines) - 1])
 
 
-def same_file(sown, places):
-    sown.sides[1] = list(sown.sides[0])
-    sown.beside |= {"unexpected-script", "unlike-training"}
-    sown.expect("same-file", [], side=0)
+def same_file(pairs, indices):
+    pairs.sides[1] = list(pairs.sides[0])
+    pairs.side_effects |= {"unexpected-script", "unlike-training"}
+    pairs.expect("same-file", [], side=0)
 
 
-def empty_file(sown, places):
-    sown.lines.clear()
-    sown.tail = b""
-    sown.expect("empty-file", [])
+def empty_file(pairs, indices):
+    pairs.lines.clear()
+    pairs.tail = b""
+    pairs.expect("empty-file", [])
 
 
-def unlike_training(sown, places):
-    change = str.lower if len(places) % 2 else lambda text: TOKENISED.sub(r" \1", text)
-    sown.other[sown.side] = [change(text) for text in sown.other[sown.side]]
-    sown.expect("unlike-training", [], split="valid")
+def unlike_training(pairs, indices):
+    change = str.lower if len(indices) % 2 else lambda text: PUNCTUATION.sub(r" \1", text)
+    pairs.other[pairs.side] = [change(text) for text in pairs.other[pairs.side]]
+    pairs.expect("unlike-training", [], split="valid")
 
 
 FAULTS = [
     append("mojibake", _mojibake, "unexpected-script", "control-character", "other-line-end", "zero-width"),
-    append("mixed-script-word", TWIN.get),
+    append("mixed-script-word", HOMOGLYPHS.get),
     insert("control-character", "\x07", "\x1b", "\x7f", "\x80"),
     insert("nul", "\0"),
     insert("zero-width", "\u200b", "\u00ad", "\ufeff", "\u2060"),
@@ -247,18 +247,18 @@ FAULTS = [
 ]
 
 
-def write(folder, sown):
-    """The sets as files: {split: [source, target]}."""
+def write(folder, pairs):
+    """Write the splits to files: {split: [source, target]}."""
     files = {}
-    for split, sides in (("train", sown.sides), ("valid", sown.other)):
+    for split, sides in (("train", pairs.sides), ("valid", pairs.other)):
         files[split] = [corpora.write(folder / f"{split}.{number}", lines) for number, lines in enumerate(sides)]
-    path = files["train"][sown.side]
-    content = sown.head + path.read_bytes()
-    path.write_bytes(content[:-1] + sown.tail if content.endswith(b"\n") else content)
+    path = files["train"][pairs.side]
+    content = pairs.head + path.read_bytes()
+    path.write_bytes(content[:-1] + pairs.tail if content.endswith(b"\n") else content)
     return files
 
 
-def found(report, files):
-    """What a report says: the lines of each kind in each file."""
+def findings_by_file(report, files):
+    """The lines of each kind of finding in each file."""
     names = {str(path): (split, side) for split, paths in files.items() for side, path in enumerate(paths)}
-    return {(one.kind, *names[one.file]): list(one.lines) for one in report.findings}
+    return {(finding.kind, *names[finding.file]): list(finding.lines) for finding in report.findings}

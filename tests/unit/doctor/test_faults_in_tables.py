@@ -25,7 +25,7 @@ def classified(folder, rows, name="a.tsv", valid=None):
     files = {Split.TRAIN: [corpora.write(folder / name, rows)]}
     if valid is not None:
         files[Split.VALID] = [corpora.write(folder / f"valid-{name}", valid)]
-    return examine("classify", files, shown=10_000)
+    return examine("classify", files, max_lines=10_000)
 
 
 def tsv(rows):
@@ -55,7 +55,7 @@ FAULTS = {
 @settings(max_examples=5, **corpora.QUICK)
 @given(seed=SEEDS, places=PLACES)
 def test_rows_of_a_table(tmp_path_factory, kind, seed, places):
-    rows = [list(row) for row in corpora.labelled(COUNT, seed)]
+    rows = [list(row) for row in corpora.labeled(COUNT, seed)]
     places = places[:1] if kind == "rare-label" else places
     for number, place in enumerate(places):
         rows[place] = FAULTS[kind](rows[place], number)
@@ -68,7 +68,7 @@ def test_rows_of_a_table(tmp_path_factory, kind, seed, places):
 @settings(max_examples=5, **corpora.QUICK)
 @given(seed=SEEDS, places=PLACES)
 def test_contradictions_and_duplicates(tmp_path_factory, seed, places):
-    rows = [list(row) for row in corpora.labelled(COUNT, seed)]
+    rows = [list(row) for row in corpora.labeled(COUNT, seed)]
     copies = [place for place in places if place >= 4]
     for number, place in enumerate(copies):
         rows[place][0] = rows[0][0]
@@ -93,7 +93,7 @@ BROKEN = {
 @settings(max_examples=4, **corpora.QUICK)
 @given(seed=SEEDS, places=PLACES)
 def test_lines_of_json(tmp_path_factory, kind, seed, places):
-    rows = corpora.labelled(COUNT, seed)
+    rows = corpora.labeled(COUNT, seed)
     lines = jsonl(rows)
     for place in places:
         lines[place] = BROKEN[kind](*rows[place])
@@ -104,7 +104,7 @@ def test_lines_of_json(tmp_path_factory, kind, seed, places):
 @settings(max_examples=8, **corpora.QUICK)
 @given(seed=SEEDS, places=st.sets(st.integers(0, COUNT - 1), min_size=1, max_size=3).map(sorted))
 def test_quotes_that_are_never_closed(tmp_path_factory, seed, places):
-    rows = corpora.labelled(COUNT, seed)
+    rows = corpora.labeled(COUNT, seed)
     lines = quoted(rows)
     for place in places:
         text, label = rows[place]
@@ -114,59 +114,59 @@ def test_quotes_that_are_never_closed(tmp_path_factory, seed, places):
 
 
 def test_two_stray_quotes_that_would_swallow_what_is_between(tmp_path):
-    rows = [(text.replace(",", ";"), label) for text, label in corpora.labelled(40, 1)]
+    rows = [(text.replace(",", ";"), label) for text, label in corpora.labeled(40, 1)]
     lines = ["text,label", *(f"{text},{label}" for text, label in rows)]
     lines[10] = '"' + lines[10]
     lines[20] = lines[20].replace(".,", '.",')
-    # The second quote stands inside a cell that does not begin with one: there it is text.
+    # The second quote is inside a cell that does not start with a quote, so it is text.
     assert found(classified(tmp_path, lines, "a.csv")) == {"unbalanced-quote": [11]}
 
 
 def test_cells_over_several_lines_are_no_fault(tmp_path):
-    rows = [(f'{text}\nand "then", more\n{text}', label) for text, label in corpora.labelled(40, 1)]
+    rows = [(f'{text}\nand "then", more\n{text}', label) for text, label in corpora.labeled(40, 1)]
     assert found(classified(tmp_path, quoted(rows), "a.csv")) == {}
     rows[7] = ("", "joy")
     assert found(classified(tmp_path, quoted(rows), "a.csv")) == {"empty-line": [1 + 7 * 3 + 1]}
 
 
 def test_a_column_that_is_not_there(tmp_path):
-    rows = [[text, label, "x"] for text, label in corpora.labelled(40, 1)]
+    rows = [[text, label, "x"] for text, label in corpora.labeled(40, 1)]
     report = classified(tmp_path, ["sentence\tlabel\tmore", *("\t".join(row) for row in rows)])
     assert found(report) == {"missing-column": [1]}
-    assert "found sentence, label, more" in report.findings[0].said
-    assert not report.go_ahead
+    assert "found sentence, label, more" in report.findings[0].message
+    assert not report.ok
 
 
 def test_one_label_only(tmp_path):
-    report = classified(tmp_path, tsv([(text, "joy") for text, _ in corpora.labelled(40, 1)]))
+    report = classified(tmp_path, tsv([(text, "joy") for text, _ in corpora.labeled(40, 1)]))
     assert set(found(report)) == {"one-label"}
-    assert not report.go_ahead
+    assert not report.ok
 
 
 def test_a_label_column_that_is_text(tmp_path):
     other = corpora.sentences(["en"], 60, 2)[0]
-    report = classified(tmp_path, tsv([(text, other[n]) for n, (text, _) in enumerate(corpora.labelled(60, 1))]))
+    report = classified(tmp_path, tsv([(text, other[n]) for n, (text, _) in enumerate(corpora.labeled(60, 1))]))
     assert set(found(report)) == {"too-many-labels"}
-    assert not report.go_ahead
+    assert not report.ok
 
 
 @settings(max_examples=5, **corpora.QUICK)
 @given(seed=SEEDS, places=PLACES)
 def test_labels_that_training_does_not_have(tmp_path_factory, seed, places):
-    rows = [list(row) for row in corpora.labelled(2 * COUNT, seed)]
+    rows = [list(row) for row in corpora.labeled(2 * COUNT, seed)]
     for place in places:
         rows[COUNT + place][1] = "envy"
     folder = tmp_path_factory.mktemp("t")
     report = classified(folder, tsv(rows[:COUNT]), valid=tsv(rows[COUNT:]))
     assert found(report) == {"unseen-label": [place + 2 for place in places]}
     assert report.findings[0].file == str(folder / "valid-a.tsv")
-    assert "'envy'" in report.findings[0].said
+    assert "'envy'" in report.findings[0].message
 
 
 @settings(max_examples=4, **corpora.QUICK)
 @given(seed=SEEDS, places=PLACES)
 def test_leakage_whatever_the_label(tmp_path_factory, seed, places):
-    rows = [list(row) for row in corpora.labelled(2 * COUNT, seed)]
+    rows = [list(row) for row in corpora.labeled(2 * COUNT, seed)]
     for place in places:
         rows[COUNT + place][0] = rows[place][0]
     report = classified(tmp_path_factory.mktemp("t"), tsv(rows[:COUNT]), valid=tsv(rows[COUNT:]))
@@ -174,11 +174,11 @@ def test_leakage_whatever_the_label(tmp_path_factory, seed, places):
 
 
 def test_a_number_that_is_missing_among_labels(tmp_path):
-    rows = [(text, "0124"[number % 4]) for number, (text, _) in enumerate(corpora.labelled(80, 1))]
+    rows = [(text, "0124"[number % 4]) for number, (text, _) in enumerate(corpora.labeled(80, 1))]
     report = classified(tmp_path, tsv(rows))
     assert set(found(report)) == {"label-gap"}
-    assert "from 0 to 4, without 3" in report.findings[0].said
-    assert report.go_ahead
+    assert "from 0 to 4, without 3" in report.findings[0].message
+    assert report.ok
 
 
 @settings(max_examples=6, **corpora.QUICK)
@@ -190,18 +190,18 @@ def test_scores(tmp_path_factory, seed, places, wrong):
     path = tmp_path_factory.mktemp("t") / "a.tsv"
     corpora.write(path, ["text\tpair\tlabel", *("\t".join(row) for row in rows)])
     kind = "out-of-range" if wrong in ("45", "-17") else "no-number"
-    report = examine("embed", {Split.TRAIN: [path]}, shown=99)
+    report = examine("embed", {Split.TRAIN: [path]}, max_lines=99)
     if places == sorted(places) and kind == "out-of-range" and len(places) > 5:
-        return  # more than a twentieth of all scores is no outlier
+        return  # with more than 5% of the scores they are not outliers
     assert found(report) == {kind: [place + 2 for place in places]}
 
 
 def test_a_hash_that_says_nothing_makes_no_duplicates(tmp_path, monkeypatch):
-    """Numbers that are equal by accident are a suspicion, not a finding."""
+    """Hash collisions give candidates, not findings."""
     monkeypatch.setattr("regard.doctor.duplicates.hash", lambda _: 7, raising=False)
-    rows = [list(row) for row in corpora.labelled(COUNT, 4)]
+    rows = [list(row) for row in corpora.labeled(COUNT, 4)]
     rows[60] = list(rows[20])
-    report = classified(tmp_path, tsv(rows), valid=tsv(corpora.labelled(COUNT, 5)))
+    report = classified(tmp_path, tsv(rows), valid=tsv(corpora.labeled(COUNT, 5)))
     assert found(report) == {"duplicate": [62]}
 
 
@@ -209,7 +209,7 @@ def test_a_hash_that_says_nothing_makes_no_duplicates(tmp_path, monkeypatch):
     ("\u200b", "zero-width"), ("\x07", "control-character"), ("Ã©", "mojibake"), ("&amp;", "markup"), ("\0", "nul"),
 ])  # fmt: skip
 def test_characters_behind_the_escapes_of_json(tmp_path, piece, kind):
-    rows = [list(row) for row in corpora.labelled(40, 1)]
+    rows = [list(row) for row in corpora.labeled(40, 1)]
     rows[9][0] = rows[9][0][:5] + piece + rows[9][0][5:]
     assert found(classified(tmp_path, jsonl(rows), "a.jsonl")) == {kind: [10]}
 

@@ -11,7 +11,7 @@ from unit.doctor import corpora
 from regard.data.formats import Scheme
 from regard.data.tag_schemes import to_bio
 from regard.doctor.examination import examine
-from regard.doctor.tag_checks import EDGE, fault
+from regard.doctor.tag_checks import SENTENCE_EDGE, transition_fault
 from regard.doctor.tolerant_reader import Split
 from regard.tokenization.text_files import DataError
 
@@ -21,12 +21,12 @@ PLACES = st.sets(st.integers(0, COUNT - 1), min_size=1, max_size=6).map(sorted)
 
 
 def examined(task, path):
-    report = examine(task, {Split.TRAIN: [path]}, shown=10_000)
+    report = examine(task, {Split.TRAIN: [path]}, max_lines=10_000)
     return {finding.kind: list(finding.lines) for finding in report.findings}
 
 
-def begins(sentences):
-    """The line on which each sentence begins."""
+def first_lines(sentences):
+    """The first line of each sentence."""
     lines, line = [], 1
     for sentence in sentences:
         lines.append(line)
@@ -73,13 +73,13 @@ def one_word_sentence(sentence):
 
 
 @pytest.mark.parametrize(
-    "sow", [missing_tag, malformed_tag, tag_sequence, type_within_entity, ragged_columns, one_word_sentence]
+    "inject", [missing_tag, malformed_tag, tag_sequence, type_within_entity, ragged_columns, one_word_sentence]
 )
 @settings(max_examples=5, **corpora.QUICK)
 @given(seed=SEEDS, places=PLACES)
-def test_tags(tmp_path_factory, sow, seed, places):
+def test_tags(tmp_path_factory, inject, seed, places):
     sentences = corpora.tagged(COUNT, seed)
-    within = [(place, sow(sentences[place])) for place in places]
+    within = [(place, inject(sentences[place])) for place in places]
     for sentence in sentences:
         for number in range(1, len(sentence)):  # what a change left open is closed
             before, tag = sentence[number - 1][1] or "", sentence[number][1] or ""
@@ -89,9 +89,9 @@ def test_tags(tmp_path_factory, sow, seed, places):
     path = corpora.write(tmp_path_factory.mktemp("t") / "a.conll", [line for sentence in lines for line in sentence])
     found = examined("tag", path)
     found.pop("duplicate", None), found.pop("contradiction", None)  # one-word sentences may happen to be alike
-    starts = begins(sentences)
+    starts = first_lines(sentences)
     expected = [starts[place] + at for place, ats in within for at in ats]
-    assert found.pop(sow.__name__.replace("_", "-")) == expected
+    assert found.pop(inject.__name__.replace("_", "-")) == expected
     assert set(found) <= {"rare-label"}
 
 
@@ -105,7 +105,7 @@ def test_a_file_with_a_single_column(tmp_path):
     lines = [line.split("\t")[0] for line in corpora.conll(corpora.tagged(COUNT, 3))]
     report = examine("tag", {Split.TRAIN: [corpora.write(tmp_path / "a.conll", lines)]})
     assert [finding.kind for finding in report.findings] == ["missing-column"]
-    assert not report.go_ahead
+    assert not report.ok
 
 
 TAGS = ["O", *(f"{letter}-{kind}" for letter in "BIESLU" for kind in ("person", "place"))]
@@ -115,8 +115,8 @@ TAGS = ["O", *(f"{letter}-{kind}" for letter in "BIESLU" for kind in ("person", 
     Scheme.BIO, Scheme.IOB1, Scheme.BIOES, Scheme.BILOU,
 ]))  # fmt: skip
 def test_tags_are_at_fault_where_the_reader_refuses_them(tags, scheme):
-    steps = zip([EDGE, *tags], [*tags, EDGE], strict=True)
-    faulty = any(fault(before, tag, scheme) for before, tag in steps)
+    steps = zip([SENTENCE_EDGE, *tags], [*tags, SENTENCE_EDGE], strict=True)
+    faulty = any(transition_fault(before, tag, scheme) for before, tag in steps)
     needless = scheme is Scheme.IOB1  # the reader takes a needless B- of IOB1 for what it means
     try:
         to_bio(tags, scheme, Path("a"), range(len(tags)))

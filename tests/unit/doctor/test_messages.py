@@ -1,11 +1,11 @@
-"""Five findings to the word: which file, which line, which of the two sets; not one line off."""
+"""Exact messages of some findings: the file, the line and the split."""
 
 import pytest
 from unit.doctor import corpora, faults
 
 from regard.doctor import text_file
-from regard.doctor.examination import examine, quick
-from regard.doctor.line_alignment import parting
+from regard.doctor.examination import examine, examine_quick
+from regard.doctor.line_alignment import find_divergence
 from regard.doctor.tolerant_reader import Split
 
 
@@ -16,7 +16,7 @@ def pairs(folder, name, sides):
 @pytest.mark.parametrize("split", [Split.VALID, Split.TEST])
 @pytest.mark.parametrize("same", [True, False], ids=["leakage", "source-leakage"])
 def test_leakage_names_both_places(tmp_path, split, same):
-    """Of sets of two files each: the first line of the second file, found in the first of the other's second."""
+    """Splits of two files: the first line of the second file is also the first line of the second training file."""
     sides = corpora.sentences(["en", "de"], 120, 4)
     cut = [[side[start : start + 30] for side in sides] for start in (0, 30, 60, 90)]
     cut[3][0][0] = cut[1][0][0]
@@ -26,18 +26,18 @@ def test_leakage_names_both_places(tmp_path, split, same):
     (found,) = examine("translate", {Split.TRAIN: [*one, *two], split: [*three, *four]}).findings
     assert found.kind == ("leakage" if same else "source-leakage")
     assert (found.file, found.lines, found.count) == (str(four[0]), (1,), 1)
-    assert found.examples[0].startswith("line 1: as line 1 of two.en: ")
+    assert found.examples[0].startswith("line 1: same as line 1 of two.en: ")
 
 
 @pytest.mark.parametrize("lost", [0, 1, 28, 58, 59])
 @pytest.mark.parametrize("longer", [0, 1])
 def test_two_sides_part_exactly_where_a_line_is_missing(lost, longer):
-    """Where the two sides of a pair have one length and neighbours have very different ones, there is no doubt."""
+    """Equal lengths of the two sides and very different lengths of neighbors make the position certain."""
     whole = [10, 100, 1000] * 20
     sides = [whole[:lost] + whole[lost + 1 :]]
     sides.insert(longer, whole)
-    assert parting(*sides) == lost + 1
-    assert parting(whole, whole) is None
+    assert find_divergence(*sides) == lost + 1
+    assert find_divergence(whole, whole) is None
 
 
 @pytest.mark.parametrize("count", [3, 30])
@@ -50,22 +50,24 @@ def test_line_counts_are_those_of_the_whole_files(tmp_path, monkeypatch, count, 
     sides[longer][3 * count] = "caf\xe9".encode("latin-1")
     files = pairs(tmp_path, "a", sides)
     report = examine("translate", {Split.TRAIN: files})
-    (counts,) = report.of("line-counts")
-    assert counts.said.startswith(f"a.en has {len(sides[0])} lines, a.de has {len(sides[1])}; ")
+    (counts,) = report.of_kind("line-counts")
+    assert counts.message.startswith(f"a.en has {len(sides[0])} lines, a.de has {len(sides[1])}; ")
     if count < 5:
-        assert counts.lines == (count + 1,)  # too few to tell by their lengths: where one side ends
-    (wrong,) = report.of("wrong-encoding")
+        assert counts.lines == (count + 1,)  # too few lines to compare lengths: the end of the shorter side
+    (wrong,) = report.of_kind("wrong-encoding")
     assert (wrong.file, wrong.lines) == (str(files[longer]), (3 * count + 1,))
 
 
 def test_lines_of_wrong_encoding_are_counted_through_the_whole_file(tmp_path):
-    """Files are read in blocks; the last line of one, the first of the next, and one far behind."""
+    """Files are read in blocks: test the last line of a block, the first of the next, and a later one."""
     block = text_file.BLOCK_LINES
     texts = [f"line {number}".encode() for number in range(2 * block + 100)]
     places = (1, block, block + 1, 2 * block + 7)
     for place in places:
         texts[place - 1] = "déjà vu".encode("cp1252")
-    (found,) = quick("generate", {Split.TRAIN: [corpora.write(tmp_path / "a.txt", texts)]}).of("wrong-encoding")
+    (found,) = examine_quick("generate", {Split.TRAIN: [corpora.write(tmp_path / "a.txt", texts)]}).of_kind(
+        "wrong-encoding"
+    )
     assert (found.lines, found.count) == (places, 4)
 
 
@@ -92,15 +94,15 @@ def test_every_answer_of_a_question_is_looked_up_as_it_is_written(tmp_path, answ
     assert {found.kind for found in examine("answer", {Split.TRAIN: [path]}).findings} == kinds
 
 
-def apart(text):
-    return faults.TOKENISED.sub(r" \1", text)
+def tokenize(text):
+    return faults.PUNCTUATION.sub(r" \1", text)
 
 
 @pytest.mark.parametrize("split", [Split.VALID, Split.TEST])
 @pytest.mark.parametrize(
     ("change", "yes", "no"),
-    [(str.lower, "in lower case", "not in lower case"), (apart, "tokenised", "not tokenised")],
-    ids=["lower case", "tokenised"],
+    [(str.lower, "lowercase", "not lowercase"), (tokenize, "tokenized", "not tokenized")],
+    ids=["lowercase", "tokenized"],
 )
 @pytest.mark.parametrize("changed", ["train", "other"])
 def test_what_is_unlike_training_says_which_is_which(tmp_path, split, change, yes, no, changed):
@@ -113,4 +115,4 @@ def test_what_is_unlike_training_says_which_is_which(tmp_path, split, change, ye
     files = [corpora.write(tmp_path / name, part) for name, part in (("train", train), ("other", other))]
     (found,) = examine("generate", {Split.TRAIN: files[:1], split: files[1:]}).findings
     assert (found.kind, found.file) == ("unlike-training", str(files[1]))
-    assert found.said == f"100% of this text is {yes}, the training data is {no}"
+    assert found.message == f"100% of this text is {yes}, the training data is {no}"
