@@ -13,5 +13,5 @@ def test_the_page_runs(tmp_path, monkeypatch):
         exec(compile(code, "data.md", "exec"), names)
     assert len(names["corpus"]) == len(names["pairs"]) == 300
     assert names["later"].epoch == 3
-    assert names["rectangle"].shape == (names["rows"].batch, names["rows"].longest)
-    assert 768 < len(names["batch"]["tokens"].tokens) <= 1024
+    assert names["padded"].shape == (names["layout"].batch_size, names["layout"].longest)
+    assert 768 < len(names["batch"]["tokens"].values) <= 1024

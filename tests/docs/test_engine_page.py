@@ -16,7 +16,7 @@ def test_python_blocks_run_in_order():
         exec(compile(code, "docs/engine.md", "exec"), names)
     torch.testing.assert_close(names["same"], names["expected"], rtol=1e-4, atol=1e-5)
     assert names["available"]() == (names["status"]() == "in use")
-    assert names["loss"].cosine > 0.99
+    assert names["error"].cosine_similarity > 0.99
     with torch.inference_mode():
-        scores = names["listed"](names["source"], names["target"]).logits[0, 0]
+        scores = names["shortlisted"](names["source"], names["target"]).logits[0, 0]
     assert scores.isfinite().nonzero().flatten().tolist() == [2, 3, 8, 9, 10]

@@ -26,15 +26,15 @@ def test_python_blocks_run_in_order(tmp_path, monkeypatch):
     """The model that the reader is asked to have is a small BERT."""
     monkeypatch.chdir(tmp_path)
     sizes = dict(vocab_size=20, hidden_size=8, num_hidden_layers=1, num_attention_heads=2, intermediate_size=12)
-    design, _ = FAMILIES["bert"].read(sizes, "BertForMaskedLM")
+    design, _ = FAMILIES["bert"].read_config(sizes, "BertForMaskedLM")
     save(build(design), tmp_path / "path/to/model")
     torch.manual_seed(0)
     names = {}
     for code in blocks("python"):
         exec(compile(code, "README.md", "exec"), names)
     assert (tmp_path / "path/to/copy/model.safetensors").exists()
-    assert names["written"] == [7, 6, 5, 4, 3]  # the ten lines did train a network that reverses
-    assert names["seen"]["decoder.blocks.1.cross_attention"][0].shape == (4, 3, 5)
+    assert names["generated"] == [7, 6, 5, 4, 3]  # the ten lines did train a network that reverses
+    assert names["activations"]["decoder.blocks.1.cross_attention.weights"][0].shape == (4, 3, 5)
 
 
 def test_the_way_from_two_files_to_a_translator(tmp_path):

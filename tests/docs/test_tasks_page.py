@@ -40,7 +40,7 @@ def test_commands_do_what_they_say(place, monkeypatch, line):
     given = (place / before.removeprefix("cat ")).read_text() if before else None
     words = shlex.split(command)
     assert words.pop(0) == "regard"
-    called = run(*words, "--limit", "9", given=given)
+    called = run(*words, "--max-new-tokens", "9", given=given)
     assert called.code == 0, called.err
     expected = 1 if "A man" in line or "Once" in line else 4
     if "--n-best" in words:
@@ -60,7 +60,7 @@ def test_python_runs(place, monkeypatch, capsys):
 
 
 def test_every_field_of_the_json_is_explained():
-    from regard.tasks.results import Written
+    from regard.tasks.results import Generation, Translation
 
     listed = re.findall(r"`(\w+)`", "".join(re.findall(r"^\| (`.*?) \|", PAGE, flags=re.MULTILINE)))
-    assert set(listed) == set(Written.__dataclass_fields__)
+    assert set(listed) == {*Translation.__dataclass_fields__, *Generation.__dataclass_fields__}
