@@ -1,11 +1,11 @@
-"""Forward and training step against transformers (SDPA), side by side in one run.
+"""Forward pass and training step compared with transformers (SDPA), in one run.
 
-    python benchmarks/core.py                    # all three networks; real lengths from REGARD_DATA if it is set
+    python benchmarks/core.py                    # all three networks; real sentence lengths if REGARD_DATA is set
     python benchmarks/core.py --only bert --rounds 3
 
-Both sides have the same weights, the same tokens, the same loss and the same optimiser, and their outputs are checked
-against each other before anything is timed. They take turns, and the best of the rounds counts. Peak memory is that of
-a process of its own for each side, above the same process before the step.
+Both backends have the same weights, tokens, loss and optimizer, and their outputs are compared before anything is
+timed. They are timed alternately, and the minimum over the rounds is reported. Peak memory is that of a separate
+process for each backend, minus the memory of the same process before the step.
 """
 
 import argparse
@@ -20,13 +20,13 @@ from pathlib import Path
 
 import torch
 import transformers
-from lengths import lengths
+from lengths import sentence_lengths
 from torch.nn import functional
 
 from regard.checkpoint.load import load
 
 THREADS = 2
-SIZES = {
+MODELS = {
     "bert": (transformers.BertForMaskedLM, transformers.BertConfig()),
     "gpt2": (transformers.GPT2LMHeadModel, transformers.GPT2Config()),
     "bart": (
@@ -37,182 +37,186 @@ SIZES = {
         ),
     ),
 }  # fmt: skip
-FULL = {"bert": (8, 128), "gpt2": (4, 128), "bart": (8, 64)}
-MIXED_ROWS = 32
+FULL_BATCHES = {"bert": (8, 128), "gpt2": (4, 128), "bart": (8, 64)}  # batch size, length
+MIXED_BATCH_SIZE = 32
 
 
-def tokens(rows, vocabulary, seed):
-    """Random tokens in rows of these lengths, padded on the right, and which of them are real."""
-    generator = torch.Generator().manual_seed(seed)
-    ids = torch.randint(5, vocabulary, (len(rows), max(rows)), generator=generator)
-    real = torch.arange(max(rows)) < torch.tensor(rows)[:, None]
-    return ids.masked_fill(~real, 1), real
+def random_batch(lengths, vocab_size, seed):
+    """Random tokens in sequences of these lengths, padded on the right, and the mask of the real tokens."""
+    rng = torch.Generator().manual_seed(seed)
+    ids = torch.randint(5, vocab_size, (len(lengths), max(lengths)), generator=rng)
+    mask = torch.arange(max(lengths)) < torch.tensor(lengths)[:, None]
+    return ids.masked_fill(~mask, 1), mask
 
 
-def batch(name, kind):
+def make_batch(name, kind):
     if kind == "full":
-        rows, length = FULL[name]
-        source = target = [length] * rows
+        batch_size, length = FULL_BATCHES[name]
+        source_lengths = target_lengths = [length] * batch_size
     else:
-        source, target = lengths("en", MIXED_ROWS), lengths("de", MIXED_ROWS)
-    vocabulary = SIZES[name][1].vocab_size
-    ids, real = tokens(source, vocabulary, 1)
-    written, written_real = tokens(target, vocabulary, 2)
-    return {"ids": ids, "real": real, "target": written, "target_real": written_real, "full": kind == "full"}
+        source_lengths, target_lengths = (sentence_lengths(side, MIXED_BATCH_SIZE) for side in ("en", "de"))
+    vocab_size = MODELS[name][1].vocab_size
+    ids, mask = random_batch(source_lengths, vocab_size, 1)
+    target, target_mask = random_batch(target_lengths, vocab_size, 2)
+    return {"ids": ids, "mask": mask, "target": target, "target_mask": target_mask, "full": kind == "full"}
 
 
-def theirs(name, model, data):
-    mask = None if data["full"] else data["real"].long()
+def run_transformers(name, model, batch):
+    mask = None if batch["full"] else batch["mask"].long()
     if name == "bart":
-        other = None if data["full"] else data["target_real"].long()
-        return model(input_ids=data["ids"], attention_mask=mask, decoder_input_ids=data["target"],
-                     decoder_attention_mask=other, use_cache=False).logits  # fmt: skip
-    return model(input_ids=data["ids"], attention_mask=mask, **({"use_cache": False} if name == "gpt2" else {})).logits
+        target_mask = None if batch["full"] else batch["target_mask"].long()
+        return model(input_ids=batch["ids"], attention_mask=mask, decoder_input_ids=batch["target"],
+                     decoder_attention_mask=target_mask, use_cache=False).logits  # fmt: skip
+    return model(input_ids=batch["ids"], attention_mask=mask, **({"use_cache": False} if name == "gpt2" else {})).logits
 
 
-def ours(name, network, data):
-    mask = None if data["full"] else data["real"]
+def run_regard(name, network, batch):
+    mask = None if batch["full"] else batch["mask"]
     if name == "bart":
-        other = None if data["full"] else data["target_real"]
-        return network(data["ids"], data["target"], mask, other).logits
-    return network(data["ids"], mask).logits
+        target_mask = None if batch["full"] else batch["target_mask"]
+        return network(batch["ids"], batch["target"], mask, target_mask).logits
+    return network(batch["ids"], mask).logits
 
 
-def answers(name, data):
-    ids, real = (data["target"], data["target_real"]) if name == "bart" else (data["ids"], data["real"])
-    return ids.masked_fill(~real, -100)
+def labels(name, batch):
+    ids, mask = (batch["target"], batch["target_mask"]) if name == "bart" else (batch["ids"], batch["mask"])
+    return ids.masked_fill(~mask, -100)
 
 
-def step(run, name, network, data, optimizer):
+def training_step(run, name, network, batch, optimizer):
     optimizer.zero_grad(set_to_none=True)
-    logits = run(name, network, data)
-    functional.cross_entropy(logits.flatten(0, 1), answers(name, data).flatten()).backward()
+    logits = run(name, network, batch)
+    functional.cross_entropy(logits.flatten(0, 1), labels(name, batch).flatten()).backward()
     optimizer.step()
 
 
-def make(name, folder):
+def save_model(name, folder):
     torch.manual_seed(0)
-    kind, settings = SIZES[name]
-    model = kind(settings)
+    model_class, config = MODELS[name]
+    model = model_class(config)
     model.set_attn_implementation("sdpa")
     model.save_pretrained(folder)
     return model
 
 
-def open_theirs(name, folder):
-    return SIZES[name][0].from_pretrained(folder, attn_implementation="sdpa")
+def load_transformers(name, folder):
+    return MODELS[name][0].from_pretrained(folder, attn_implementation="sdpa")
 
 
-def timed(action):
+def time_call(function):
     start = time.perf_counter()
-    action()
+    function()
     return time.perf_counter() - start
 
 
-def alternate(one, other, rounds):
-    """The best of the rounds for each side, taking turns; the spread is the second best over the best."""
-    one(), other()
+def time_alternating(first, second, rounds):
+    """Minimum time of each function over the rounds, timed alternately; the noise is second best over best."""
+    first(), second()
     times = ([], [])
     for _ in range(rounds):
-        times[0].append(timed(one))
-        times[1].append(timed(other))
+        times[0].append(time_call(first))
+        times[1].append(time_call(second))
     best = [min(t) for t in times]
-    spread = max(sorted(t)[1] / min(t) for t in times) - 1
-    return *best, spread
+    noise = max(sorted(t)[1] / min(t) for t in times) - 1
+    return *best, noise
 
 
-def check(name, model, network, data):
+def check(name, model, network, batch):
     model.eval(), network.eval()
     with torch.no_grad():
-        one, other = theirs(name, model, data), ours(name, network, data)
-    real = data["target_real"] if name == "bart" else data["real"]
-    gap = (one[real] - other[real]).abs().max() / one[real].abs().max()
-    assert gap < 1e-4, f"{name}: outputs differ by {gap:.1e}"
+        expected, actual = run_transformers(name, model, batch), run_regard(name, network, batch)
+    mask = batch["target_mask"] if name == "bart" else batch["mask"]
+    difference = (expected[mask] - actual[mask]).abs().max() / expected[mask].abs().max()
+    assert difference < 1e-4, f"{name}: outputs differ by {difference:.1e}"
 
 
 def compare(name, folder, rounds, with_memory):
-    """Time a network on full and on mixed batches, and print a line for each."""
+    """Time a network on full and on mixed batches, and print a row for each."""
     for kind in ("full", "mixed"):
-        model, data = make(name, folder), batch(name, kind)
+        model, batch = save_model(name, folder), make_batch(name, kind)
         network, _ = load(folder)
-        check(name, model, network, data)
-        for what, action in (("forward ms", forward), ("train ms", training)):
-            acts = action(theirs, name, model, data), action(ours, name, network, data)
-            show(name, kind, what, *alternate(*acts, rounds))
+        check(name, model, network, batch)
+        for measure, make_fn in (("forward ms", forward_fn), ("train ms", training_step_fn)):
+            functions = make_fn(run_transformers, name, model, batch), make_fn(run_regard, name, network, batch)
+            print_row(name, kind, measure, *time_alternating(*functions, rounds))
         del model, network
         for action in ("forward", "train") if with_memory else ():
-            peaks = [peak(name, kind, action, side, folder) for side in ("theirs", "ours")]
-            show(name, kind, f"{action} peak MB", *peaks, None)
+            peaks = [peak_memory(name, kind, action, backend, folder) for backend in ("transformers", "regard")]
+            print_row(name, kind, f"{action} peak MB", *peaks, None)
 
 
-def forward(run, name, network, data):
-    def act():
+def forward_fn(run, name, network, batch):
+    def forward():
         with torch.no_grad():
-            run(name, network, data)
+            run(name, network, batch)
 
-    return act
+    return forward
 
 
-def training(run, name, network, data):
+def training_step_fn(run, name, network, batch):
     network.train()
     optimizer = torch.optim.AdamW(network.parameters(), lr=1e-5)
-    return lambda: step(run, name, network, data, optimizer)
+    return lambda: training_step(run, name, network, batch, optimizer)
 
 
-def show(name, kind, what, one, other, spread):
-    size = 1000 if what.endswith("ms") else 1
-    noise = "" if spread is None else f"±{spread * 100:.0f}%"
-    numbers = f"{one * size:.0f} | {other * size:.0f} | {one / other:.2f}×"
-    print(f"| {name} | {kind} | {what} | {numbers} | {noise} |", flush=True)
+def print_row(name, kind, measure, transformers_value, regard_value, noise):
+    scale = 1000 if measure.endswith("ms") else 1
+    noise_cell = "" if noise is None else f"±{noise * 100:.0f}%"
+    ratio = transformers_value / regard_value
+    numbers = f"{transformers_value * scale:.0f} | {regard_value * scale:.0f} | {ratio:.2f}×"
+    print(f"| {name} | {kind} | {measure} | {numbers} | {noise_cell} |", flush=True)
 
 
-def peak(name, kind, action, side, folder):
-    command = [sys.executable, __file__, "--memory", json.dumps([name, kind, action, side, str(folder)])]
+def peak_memory(name, kind, action, backend, folder):
+    command = [sys.executable, __file__, "--memory-worker", json.dumps([name, kind, action, backend, str(folder)])]
     return float(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
 
 
-def memory(name, kind, action, side, folder):
-    """Peak memory of one forward or two training steps, above the process with its libraries and data."""
+def memory_worker(name, kind, action, backend, folder):
+    """Print the peak memory of one forward pass or two training steps, minus that of the process before."""
     torch.set_num_threads(THREADS)
-    data = batch(name, kind)
-    Path("/proc/self/clear_refs").write_text("5")  # the peak starts again from here
-    before = status("VmRSS")
-    run, network = (theirs, open_theirs(name, folder)) if side == "theirs" else (ours, load(folder)[0])
+    batch = make_batch(name, kind)
+    Path("/proc/self/clear_refs").write_text("5")  # reset the peak
+    before = proc_status_mb("VmRSS")
+    if backend == "transformers":
+        run, network = run_transformers, load_transformers(name, folder)
+    else:
+        run, network = run_regard, load(folder)[0]
     if action == "forward":
         network.eval()
-        forward(run, name, network, data)()
+        forward_fn(run, name, network, batch)()
     else:
-        act = training(run, name, network, data)
-        act(), act()
-    print(status("VmHWM") - before)
+        train_step = training_step_fn(run, name, network, batch)
+        train_step(), train_step()
+    print(proc_status_mb("VmHWM") - before)
 
 
-def status(key):
-    """A line of /proc/self/status, in MB."""
+def proc_status_mb(key):
+    """An entry of /proc/self/status, in MB."""
     lines = Path("/proc/self/status").read_text().splitlines()
     return next(int(line.split()[1]) for line in lines if line.startswith(key)) / 1024
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--only", choices=list(SIZES))
+    parser.add_argument("--only", choices=list(MODELS), help="one network")
     parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--no-memory", action="store_true", help="leave the peaks of memory out")
-    parser.add_argument("--memory", help=argparse.SUPPRESS)
-    given = parser.parse_args()
+    parser.add_argument("--no-memory", action="store_true", help="do not measure peak memory")
+    parser.add_argument("--memory-worker", help=argparse.SUPPRESS)
+    args = parser.parse_args()
     transformers.logging.set_verbosity_error()
     transformers.utils.logging.disable_progress_bar()
-    if given.memory:
-        memory(*json.loads(given.memory))
+    if args.memory_worker:
+        memory_worker(*json.loads(args.memory_worker))
         return
     torch.set_num_threads(THREADS)
     versions = f"torch {torch.__version__}, transformers {transformers.__version__}"
-    print(f"{versions}, {THREADS} threads, {platform.machine()}, load {os.getloadavg()[0]:.2f}, best of {given.rounds}")
-    print("| network | batch | what | transformers | regard | ratio | noise |")
+    print(f"{versions}, {THREADS} threads, {platform.machine()}, load {os.getloadavg()[0]:.2f}, best of {args.rounds}")
+    print("| network | batch | measure | transformers | regard | ratio | noise |")
     print("| --- | --- | --- | --- | --- | --- | --- |")
-    for name in [given.only] if given.only else SIZES:
+    for name in [args.only] if args.only else MODELS:
         with tempfile.TemporaryDirectory() as folder:
-            compare(name, Path(folder), given.rounds, not given.no_memory)
+            compare(name, Path(folder), args.rounds, not args.no_memory)
 
 
 if __name__ == "__main__":

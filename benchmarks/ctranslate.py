@@ -1,9 +1,9 @@
-"""CTranslate2's side of `generate.py`, in a process that imports nothing else.
+"""CTranslate2 worker of `generate.py`, in a process that imports nothing else.
 
-    python ctranslate.py FOLDER marian float32 2        network, precision, threads
+    python ctranslate.py FOLDER marian float32 2        # folder, network, precision, threads
 
-Beside torch it has been seen to crash in float32, and two libraries with threads of their own slow each other down.
-Work comes and results go as lines of JSON.
+In one process with torch, CTranslate2 has crashed in float32, and the threads of two libraries slow each other down.
+Requests and results are lines of JSON.
 """
 
 import json
@@ -13,33 +13,34 @@ import time
 import ctranslate2
 
 
-def work(engine, name, texts, beams, rows, new):
-    written = []
-    for at in range(0, len(texts), rows):
-        part = [[str(token) for token in text] for text in texts[at : at + rows]]
+def run_batch(engine, name, inputs, beam_size, batch_size, new_tokens):
+    outputs = []
+    for start in range(0, len(inputs), batch_size):
+        batch = [[str(token) for token in tokens] for tokens in inputs[start : start + batch_size]]
         if name == "marian":
-            found = engine.translate_batch(
-                part, beam_size=beams, min_decoding_length=new, max_decoding_length=new, max_batch_size=rows
-            )
-            written += [list(map(int, result.hypotheses[0])) for result in found]
+            results = engine.translate_batch(
+                batch, beam_size=beam_size, min_decoding_length=new_tokens, max_decoding_length=new_tokens,
+                max_batch_size=batch_size,
+            )  # fmt: skip
+            outputs += [list(map(int, result.hypotheses[0])) for result in results]
         else:
-            found = engine.generate_batch(
-                part, beam_size=beams, min_length=new, max_length=new, max_batch_size=rows,
+            results = engine.generate_batch(
+                batch, beam_size=beam_size, min_length=new_tokens, max_length=new_tokens, max_batch_size=batch_size,
                 include_prompt_in_result=False,
             )  # fmt: skip
-            written += [list(map(int, result.sequences[0])) for result in found]
-    return written
+            outputs += [list(map(int, result.sequences[0])) for result in results]
+    return outputs
 
 
 def main():
     folder, name, precision, threads = sys.argv[1:]
-    kind = ctranslate2.Translator if name == "marian" else ctranslate2.Generator
-    engine = kind(folder, device="cpu", compute_type=precision, inter_threads=1, intra_threads=int(threads))
+    engine_class = ctranslate2.Translator if name == "marian" else ctranslate2.Generator
+    engine = engine_class(folder, device="cpu", compute_type=precision, inter_threads=1, intra_threads=int(threads))
     for line in sys.stdin:
-        asked = json.loads(line)
+        request = json.loads(line)
         start = time.perf_counter()
-        written = work(engine, name, **asked)
-        print(json.dumps([time.perf_counter() - start, written]), flush=True)
+        outputs = run_batch(engine, name, **request)
+        print(json.dumps([time.perf_counter() - start, outputs]), flush=True)
 
 
 if __name__ == "__main__":

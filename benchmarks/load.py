@@ -1,10 +1,10 @@
-"""Opening a checkpoint of about 500 MB against transformers, side by side in one run.
+"""Loading a checkpoint of about 500 MB compared with transformers, in one run.
 
     python benchmarks/load.py
 
-Each side opens the same folder in a process of its own, taking turns; the best of the rounds counts. Weights may be
-mapped and not read until they are used, so the time until every weight has been read once is told too. Memory is the
-peak above the process with its libraries imported.
+Each backend loads the same folder in a separate process, alternately; the minimum over the rounds is reported. Weights
+may be memory-mapped and not read until they are used, so the time until every weight has been read once is reported
+too. Memory is the peak, minus that of the process with its libraries imported.
 """
 
 import argparse
@@ -19,7 +19,7 @@ from pathlib import Path
 import torch
 import transformers
 
-KINDS = {
+MODELS = {
     "gpt2": ("GPT2LMHeadModel", transformers.GPT2Config),
     "bart": (
         "BartForConditionalGeneration",
@@ -31,53 +31,54 @@ KINDS = {
 }  # fmt: skip
 
 
-def status(key):
+def proc_status_mb(key):
+    """An entry of /proc/self/status, in MB."""
     lines = Path("/proc/self/status").read_text().splitlines()
     return next(int(line.split()[1]) for line in lines if line.startswith(key)) / 1024
 
 
-def child(side, name, folder):
-    """Open the folder once, and print seconds to open, seconds until all is read, and peak MB."""
+def worker(backend, name, folder):
+    """Load the folder once; print the seconds to load, the seconds until all weights are read, and the peak in MB."""
     from regard.checkpoint.load import load
 
     transformers.utils.logging.disable_progress_bar()
-    kind = getattr(transformers, KINDS[name][0])
-    Path("/proc/self/clear_refs").write_text("5")
-    before = status("VmRSS")
+    model_class = getattr(transformers, MODELS[name][0])
+    Path("/proc/self/clear_refs").write_text("5")  # reset the peak
+    before = proc_status_mb("VmRSS")
     start = time.perf_counter()
-    network = load(folder)[0] if side == "regard" else kind.from_pretrained(folder)
-    opened = time.perf_counter() - start
+    network = load(folder)[0] if backend == "regard" else model_class.from_pretrained(folder)
+    load_seconds = time.perf_counter() - start
     with torch.no_grad():
         for parameter in network.parameters():
             parameter.sum()
-    print(json.dumps([opened, time.perf_counter() - start, status("VmHWM") - before]))
+    print(json.dumps([load_seconds, time.perf_counter() - start, proc_status_mb("VmHWM") - before]))
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--child", help=argparse.SUPPRESS)
-    given = parser.parse_args()
+    parser.add_argument("--worker", help=argparse.SUPPRESS)
+    args = parser.parse_args()
     torch.set_num_threads(2)
-    if given.child:
-        child(*json.loads(given.child))
+    if args.worker:
+        worker(*json.loads(args.worker))
         return
     versions = f"torch {torch.__version__}, transformers {transformers.__version__}"
-    print(f"{versions}, load {os.getloadavg()[0]:.2f}, best of {given.rounds}")
-    print("| checkpoint | what | transformers | regard | ratio |\n| --- | --- | --- | --- | --- |")
-    for name, (kind, settings) in KINDS.items():
+    print(f"{versions}, load {os.getloadavg()[0]:.2f}, best of {args.rounds}")
+    print("| checkpoint | measure | transformers | regard | ratio |\n| --- | --- | --- | --- | --- |")
+    for name, (model_class, make_config) in MODELS.items():
         with tempfile.TemporaryDirectory() as folder:
-            getattr(transformers, kind)(settings()).save_pretrained(folder)
+            getattr(transformers, model_class)(make_config()).save_pretrained(folder)
             size = (Path(folder) / "model.safetensors").stat().st_size / 2**20
-            best = {side: [float("inf")] * 3 for side in ("transformers", "regard")}
-            for _ in range(given.rounds):
-                for side, so_far in best.items():
-                    command = [sys.executable, __file__, "--child", json.dumps([side, name, folder])]
-                    told = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
-                    best[side] = [min(a, b) for a, b in zip(so_far, told, strict=True)]
-            for i, what in enumerate(["open s", "open and read s", "peak MB"]):
-                one, other = best["transformers"][i], best["regard"][i]
-                print(f"| {name} ({size:.0f} MB) | {what} | {one:.2f} | {other:.2f} | {one / other:.2f}× |")
+            best = {backend: [float("inf")] * 3 for backend in ("transformers", "regard")}
+            for _ in range(args.rounds):
+                for backend, best_values in best.items():
+                    command = [sys.executable, __file__, "--worker", json.dumps([backend, name, folder])]
+                    measured = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+                    best[backend] = [min(a, b) for a, b in zip(best_values, measured, strict=True)]
+            for i, measure in enumerate(["open s", "open and read s", "peak MB"]):
+                theirs, ours = best["transformers"][i], best["regard"][i]
+                print(f"| {name} ({size:.0f} MB) | {measure} | {theirs:.2f} | {ours:.2f} | {theirs / ours:.2f}× |")
 
 
 if __name__ == "__main__":

@@ -1,10 +1,10 @@
-"""How good translators are: BLEU without and with case, and chrF, of runs of the same recipe with different seeds.
+"""Translation quality: BLEU (lowercased and cased) and chrF of runs of the same recipe with different seeds.
 
     REGARD_DATA=… python benchmarks/translation_quality.py runs/1/best runs/2/best runs/3/best             # on val
     REGARD_DATA=… python benchmarks/translation_quality.py runs/1/best runs/2/best runs/3/best --test      # only then
 
-Multi30k, English to German, sacreBLEU on the text as it is written. Recipes, beams and penalties are chosen on `val`;
-each run with --test is to be noted in docs/results.md, whatever comes out.
+Multi30k, English to German, sacreBLEU on detokenized text. Choose recipes, beams and penalties on `val`; note every run
+with --test in docs/results.md, whatever the result.
 """
 
 import argparse
@@ -20,39 +20,40 @@ import regard
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("model", nargs="+", type=Path, help="a model's folder")
-    parser.add_argument("--test", action="store_true", help="measure on test_2016_flickr, not on val")
+    parser.add_argument("model", nargs="+", type=Path, help="a model folder")
+    parser.add_argument("--test", action="store_true", help="evaluate on test_2016_flickr instead of val")
     parser.add_argument("--beam", type=int, default=5)
-    parser.add_argument("--penalty", type=float, default=1.0, help="scores are divided by length to this power")
-    parser.add_argument("--precision", choices=("fp32", "int8"), default="fp32")
-    asked = parser.parse_args()
-    place = Path(os.environ["REGARD_DATA"]) / "multi30k"
-    name = "test_2016_flickr" if asked.test else "val"
-    source, target = ((place / f"{name}.{side}").read_text().splitlines() for side in ("en", "de"))
-    measures = {
+    parser.add_argument("--length-penalty", type=float, default=1.0, help="score: log-probability / length^penalty")
+    parser.add_argument("--precision", choices=("float32", "int8"), default="float32")
+    args = parser.parse_args()
+    data = Path(os.environ["REGARD_DATA"]) / "multi30k"
+    name = "test_2016_flickr" if args.test else "val"
+    source, target = ((data / f"{name}.{side}").read_text().splitlines() for side in ("en", "de"))
+    metrics = {
         "BLEU, lowercased": sacrebleu.BLEU(lowercase=True),
         "BLEU": sacrebleu.BLEU(),
         "chrF": sacrebleu.CHRF(),
     }
-    print(f"{name}, {len(source):,} sentences, beam {asked.beam}, length penalty {asked.penalty}, {asked.precision}\n")
-    print(f"| model | parameters | {' | '.join(measures)} | seconds |\n| --- {'| --- ' * (len(measures) + 2)}|")
-    found = {measure: [] for measure in measures}
-    for folder in asked.model:
-        model = regard.load(folder, precision=asked.precision)
-        count = sum(value.numel() for value in regard.load(folder).network.parameters())
+    print(
+        f"{name}, {len(source):,} sentences, beam {args.beam}, length penalty {args.length_penalty}, {args.precision}\n"
+    )
+    print(f"| model | parameters | {' | '.join(metrics)} | seconds |\n| --- {'| --- ' * (len(metrics) + 2)}|")
+    scores = {metric: [] for metric in metrics}
+    for folder in args.model:
+        model = regard.load(folder, precision=args.precision)
+        num_parameters = sum(value.numel() for value in regard.load(folder).network.parameters())
         start = time.perf_counter()
-        said = [one.text for one in model.translate(source, beam=asked.beam, length_penalty=asked.penalty)]
+        results = model.translate(source, beam=args.beam, length_penalty=args.length_penalty)
+        translations = [result.text for result in results]
         seconds = time.perf_counter() - start
-        for measure, score in measures.items():
-            found[measure].append(score.corpus_score(said, [target]).score)
-        scores = " | ".join(f"{scores[-1]:.2f}" for scores in found.values())
-        print(f"| {folder} | {count:,} | {scores} | {seconds:.0f} |", flush=True)
-    if len(asked.model) > 1:
-        spread = " | ".join(
-            f"{statistics.mean(scores):.2f} ± {statistics.stdev(scores):.2f}" for scores in found.values()
-        )
-        print(f"| mean ± deviation | | {spread} | |")
-    print("\n" + "\n".join(f"{measure}: {score.get_signature()}" for measure, score in measures.items()))
+        for metric, scorer in metrics.items():
+            scores[metric].append(scorer.corpus_score(translations, [target]).score)
+        cells = " | ".join(f"{values[-1]:.2f}" for values in scores.values())
+        print(f"| {folder} | {num_parameters:,} | {cells} | {seconds:.0f} |", flush=True)
+    if len(args.model) > 1:
+        cells = " | ".join(f"{statistics.mean(v):.2f} ± {statistics.stdev(v):.2f}" for v in scores.values())
+        print(f"| mean ± standard deviation | | {cells} | |")
+    print("\n" + "\n".join(f"{metric}: {scorer.get_signature()}" for metric, scorer in metrics.items()))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The Transformer, whole: all its well-known families from the same few parts."""
+"""Transformers: training, loading, inference and inspection of all well-known families, built from shared modules."""
 
 from regard.lazy import attach
 

@@ -1,4 +1,4 @@
-"""Public names that are imported when they are first used, so that `import regard` costs nothing."""
+"""Lazy imports: public names of a package are imported on first use, so `import regard` stays fast."""
 
 from __future__ import annotations
 
@@ -8,7 +8,10 @@ from typing import Any
 
 
 def attach(package: str, names: Mapping[str, str]) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:
-    """`__getattr__`, `__dir__` and `__all__` of a package whose public names live in these modules."""
+    """Return `__getattr__`, `__dir__` and `__all__` for a package.
+
+    `names` maps each public name to the module that defines it.
+    """
 
     def get(name: str) -> Any:
         if name not in names:

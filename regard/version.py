@@ -1,3 +1,3 @@
-"""The version, written once."""
+"""The version of the package."""
 
 __version__ = "0.1.0"

@@ -1,11 +1,11 @@
-"""Fixes the examples that hypothesis draws; says after the run how much was compared with the oracle."""
+"""Make hypothesis deterministic, and report after the run how much was compared with transformers."""
 
 from collections import Counter
 
 from hypothesis import settings
 
-# The same examples on every machine, so that what fails for one person fails for all. New ones are looked for with
-# `make test PYTEST="-n 2 --hypothesis-profile=explore"`; what that finds becomes an @example or a test of its own.
+# The same examples on every machine, so that a failure is reproducible. Search for new ones with
+# `make test PYTEST="-n 2 --hypothesis-profile=explore"`; add what it finds as an @example or as a test.
 settings.register_profile("same", derandomize=True, deadline=None)
 settings.register_profile("explore", deadline=None)
 settings.load_profile("same")
@@ -13,11 +13,11 @@ settings.load_profile("same")
 
 def pytest_terminal_summary(terminalreporter):
     passed = terminalreporter.stats.get("passed", [])
-    say_what_was_compared(terminalreporter, passed)
-    say_what_was_written(terminalreporter, passed)
+    report_parity(terminalreporter, passed)
+    report_generation(terminalreporter, passed)
 
 
-def say_what_was_written(terminalreporter, passed):
+def report_generation(terminalreporter, passed):
     counts = Counter()
     for report in passed:
         for name, count in report.user_properties:
@@ -30,7 +30,7 @@ def say_what_was_written(terminalreporter, passed):
         )
 
 
-def say_what_was_compared(terminalreporter, passed):
+def report_parity(terminalreporter, passed):
     compared = {report.nodeid for report in passed if "parity/test_parity.py" in report.nodeid}
     if not compared:
         return

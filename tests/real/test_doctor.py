@@ -1,4 +1,4 @@
-"""The doctor on real sets: what it says of them was read by hand, and faults put into copies of them are found."""
+"""The doctor on real datasets: its findings were checked by hand, and faults injected into copies are found."""
 
 import json
 import os
@@ -15,39 +15,41 @@ from regard.doctor.examination import examine
 from regard.doctor.tolerant_reader import Split
 
 DATA = Path(os.environ.get("REGARD_DATA", ""))
-pytestmark = pytest.mark.skipif(not os.environ.get("REGARD_DATA"), reason="REGARD_DATA does not say where real data is")
+pytestmark = pytest.mark.skipif(
+    not os.environ.get("REGARD_DATA"), reason="REGARD_DATA is not set to the folder of the datasets"
+)
 
 SST = Table(columns={"text": "content"})
 SEEDS = st.integers(0, 2**32 - 1)
 QUICK = dict(deadline=None, phases=[Phase.generate])
-"""The sets are large: a failure is shown as it was drawn, not made small first."""
+"""The datasets are large: failures are not shrunk."""
 
 
 def lines_of(name):
     return (DATA / name).read_text(encoding="utf-8").split("\n")[:-1]
 
 
-def told(report):
+def findings_by_kind(report):
     return {finding.kind: list(finding.lines) for finding in report.findings}
 
 
 def test_multi30k_val_has_no_fault():
     files = {Split.TRAIN: [DATA / "multi30k/val.en", DATA / "multi30k/val.de"]}
-    assert told(examine("translate", files, length=64)) == {}
+    assert findings_by_kind(examine("translate", files, max_length=64)) == {}
 
 
 def test_sst2_dev_has_no_fault():
-    report = examine("classify", {Split.TRAIN: [DATA / "sst2/dev.tsv"]}, form=SST)
-    assert told(report) == {}
+    report = examine("classify", {Split.TRAIN: [DATA / "sst2/dev.tsv"]}, file_format=SST)
+    assert findings_by_kind(report) == {}
     assert report.labels == {"train": {"1": 444, "0": 428}}
 
 
 def test_wnut17_dev():
-    """Each of these was looked up in the file."""
+    """Each finding was checked in the file."""
     lines = lines_of("wnut17/emerging.dev.conll")
     report = examine("tag", {Split.TRAIN: [DATA / "wnut17/emerging.dev.conll"]})
-    assert report.go_ahead
-    assert told(report) == {
+    assert report.ok
+    assert findings_by_kind(report) == {
         "zero-width": [15556, 16730],
         "contradiction": [15421],
         "duplicate": [10936, 15317],
@@ -64,7 +66,7 @@ def test_a_validation_set_in_the_training_data():
     english, german = DATA / "multi30k/train.en", DATA / "multi30k/train.fr"
     valid = [DATA / "multi30k/val.en", DATA / "multi30k/val.fr"]
     report = examine("translate", {Split.TRAIN: [english, german], Split.VALID: valid})
-    (found,) = report.of("leakage")
+    (found,) = report.of_kind("leakage")
     assert found.lines == (687,)
     train = set(zip(lines_of("multi30k/train.en"), lines_of("multi30k/train.fr"), strict=True))
     pairs = zip(lines_of("multi30k/val.en"), lines_of("multi30k/val.fr"), strict=True)
@@ -73,7 +75,7 @@ def test_a_validation_set_in_the_training_data():
 
 def test_a_set_of_mixed_encodings():
     form = Table(separator=" ", columns={"label": 0, "text": 1}, cells=Cells.REST, quoting=Quoting.NONE)
-    (found,) = examine("classify", {Split.TRAIN: [DATA / "trec/train.txt"]}, form=form).of("wrong-encoding")
+    (found,) = examine("classify", {Split.TRAIN: [DATA / "trec/train.txt"]}, file_format=form).of_kind("wrong-encoding")
     assert found.lines == (66,)
 
 
@@ -86,35 +88,35 @@ def multi30k():
 @settings(max_examples=3, **QUICK)
 @given(places=st.sets(st.integers(0, 713), min_size=1, max_size=12).map(sorted), side=st.integers(0, 1), seed=SEEDS)
 def test_faults_in_a_copy_of_multi30k(tmp_path_factory, multi30k, fault, places, side, seed):
-    # The sown faults need a full stop at the end; captions often have none.
+    # The faults need a full stop at the end; captions often have none.
     sides = [[text.rstrip(" .") + "." for text in lines] for lines in multi30k]
     third = corpora.sentences(["ru"], 714, seed)[0]
-    sown = faults.Sown(("en", "de"), [s[:714] for s in sides], [s[714:] for s in sides], third, side)
-    fault(sown, places)
-    found = faults.found(*_examine(tmp_path_factory, sown))
+    pairs_ = faults.CorruptedPairs(("en", "de"), [s[:714] for s in sides], [s[714:] for s in sides], third, side)
+    fault(pairs_, places)
+    found = faults.findings_by_file(*_examine(tmp_path_factory, pairs_))
     if fault.__name__ == "unexpected_script":
         found.pop(("length-ratio", "train", 0), None)  # sentences that mean something else have other lengths
-    for key, lines in sown.expected.items():
+    for key, lines in pairs_.expected.items():
         assert found.pop(key, None) == lines, (key, found)
-    assert {kind for kind, *_ in found} <= sown.beside, found
+    assert {kind for kind, *_ in found} <= pairs_.side_effects, found
 
 
-def _examine(tmp_path_factory, sown):
-    files = faults.write(tmp_path_factory.mktemp("real"), sown)
+def _examine(tmp_path_factory, pairs_):
+    files = faults.write(tmp_path_factory.mktemp("real"), pairs_)
     sets = {Split(split): paths for split, paths in files.items()}
-    return examine("translate", sets, shown=10_000, **sown.options), files
+    return examine("translate", sets, max_lines=10_000, **pairs_.options), files
 
 
 @settings(max_examples=10, **QUICK)
 @given(place=st.integers(0, 1013), side=st.integers(0, 1), lost=st.integers(1, 4))
 def test_lines_lost_in_a_copy_of_multi30k(tmp_path_factory, multi30k, place, side, lost):
-    """Captions are of like lengths, so the place is less certain: within 60 of 1,014 lines."""
+    """Captions have similar lengths, so the position is less certain: within 60 of 1,014 lines."""
     sides = [list(lines) for lines in multi30k]
     lost = len(sides[side][place : place + lost])
     del sides[side][place : place + lost]
     folder = tmp_path_factory.mktemp("real")
     files = [corpora.write(folder / f"{number}", lines) for number, lines in enumerate(sides)]
-    (found,) = examine("translate", {Split.TRAIN: files}).of("line-counts")
+    (found,) = examine("translate", {Split.TRAIN: files}).of_kind("line-counts")
     assert abs(found.lines[0] - (place + 1)) <= 60
 
 
@@ -138,8 +140,8 @@ def test_faults_in_a_copy_of_sst2(tmp_path_factory, kind, places):
     for number, place in enumerate(places):
         lines[place] = ROWS[kind](lines[place], number)
     path = corpora.write(tmp_path_factory.mktemp("real") / "dev.tsv", lines)
-    report = examine("classify", {Split.TRAIN: [path]}, form=SST, shown=10_000)
-    assert told(report) == {kind: [place + 1 for place in places]}
+    report = examine("classify", {Split.TRAIN: [path]}, file_format=SST, max_lines=10_000)
+    assert findings_by_kind(report) == {kind: [place + 1 for place in places]}
 
 
 @settings(max_examples=5, **QUICK)
@@ -157,28 +159,30 @@ def test_faults_in_a_copy_of_wnut17(tmp_path_factory, data):
         lines[place] = lines[place].split("\t")[0] + tag
         expected[kind].append(place + 1)
     path = corpora.write(tmp_path_factory.mktemp("real") / "dev.conll", lines)
-    found = told(examine("tag", {Split.TRAIN: [path]}, shown=10_000))
+    found = findings_by_kind(examine("tag", {Split.TRAIN: [path]}, max_lines=10_000))
     assert {kind: found.get(kind) for kind in expected} == expected
 
 
 @settings(max_examples=5, **QUICK)
 @given(data=st.data())
 def test_faults_in_a_copy_of_xquad(tmp_path_factory, data):
-    whole = json.loads((DATA / "xquad/xquad.en.json").read_text())
-    asked = [one for article in whole["data"] for paragraph in article["paragraphs"] for one in paragraph["qas"]]
-    chosen = data.draw(st.lists(st.sampled_from(range(len(asked))), min_size=2, max_size=8, unique=True))
+    dataset = json.loads((DATA / "xquad/xquad.en.json").read_text())
+    questions = [
+        question for article in dataset["data"] for paragraph in article["paragraphs"] for question in paragraph["qas"]
+    ]
+    chosen = data.draw(st.lists(st.sampled_from(range(len(questions))), min_size=2, max_size=8, unique=True))
     expected = {"answer-not-in-context": set(), "answer-offset": set()}
     for number, place in enumerate(chosen):
-        answer = asked[place]["answers"][0]
+        answer = questions[place]["answers"][0]
         if number % 2:
             answer["text"] = "no such words at all"
         else:
             answer["answer_start"] += 7_000
-        expected["answer-not-in-context" if number % 2 else "answer-offset"].add(asked[place]["id"])
+        expected["answer-not-in-context" if number % 2 else "answer-offset"].add(questions[place]["id"])
     path = tmp_path_factory.mktemp("real") / "a.json"
-    path.write_text(json.dumps(whole, indent=1))
+    path.write_text(json.dumps(dataset, indent=1))
     written = path.read_text().split("\n")
-    found = told(examine("answer", {Split.TRAIN: [path]}, shown=10_000))
+    found = findings_by_kind(examine("answer", {Split.TRAIN: [path]}, max_lines=10_000))
     for kind, ids in expected.items():
         lines = [written[line - 1] for line in found.get(kind, [])]
         assert {re.search(r'"id": "(.*)"', line)[1] for line in lines} == ids

@@ -1,4 +1,4 @@
-"""The words of WikiText-2 are counted as everybody counts them."""
+"""The word count of WikiText-2 is the published one."""
 
 import os
 from pathlib import Path
@@ -8,7 +8,7 @@ import pytest
 from regard.data.formats import Text, Unit
 from regard.data.reader import read
 from regard.tokenization import algorithms
-from regard.tokenization.tokenizer_trainer import train
+from regard.tokenization.tokenizer_trainer import train_tokenizer
 from regard.training.run import word_perplexity
 
 DATA = os.environ.get("REGARD_DATA")
@@ -18,5 +18,5 @@ DATA = os.environ.get("REGARD_DATA")
 def test_the_validation_part_has_217646_words():
     path = Path(DATA) / "wikitext-2" / "valid.txt"
     documents = list(read("generate", [path], Text(unit=Unit.FILE)))
-    tokenizer = train(algorithms.ByteBPE(size=300), (one.text for one in documents))
-    assert word_perplexity.count(documents, tokenizer) == 217_646 - len(documents)
+    tokenizer = train_tokenizer(algorithms.ByteBPE(size=300), (document.text for document in documents))
+    assert word_perplexity.count_predicted_words(documents, tokenizer) == 217_646 - len(documents)
