@@ -30,7 +30,7 @@ from parity.oracle import (
     run_theirs,
 )
 from safetensors.torch import load_file
-from unit.native.no_native import without_compiled_parts
+from unit.native.no_native import without_native_library
 
 from regard.checkpoint.load import load
 from regard.checkpoint.report import LoadStatus
@@ -312,7 +312,7 @@ def copy_sinusoids(again, model):
 def test_compiled_for_inference_the_outputs_are_the_same(trio, native, monkeypatch):
     """In float32 to the last digits; in int8 approximately (random weights amplify the quantization error)."""
     if not native:
-        without_compiled_parts(monkeypatch)
+        without_native_library(monkeypatch)
     elif not available():
         pytest.skip("this machine has no native library")
     _, _, network, *_ = trio

@@ -5,7 +5,7 @@ import json
 import pytest
 import torch
 from unit.cli.runner import run
-from unit.native.no_native import without_compiled_parts
+from unit.native.no_native import without_native_library
 from unit.tasks import models
 
 import regard
@@ -38,8 +38,8 @@ def test_a_model_is_loaded_with_a_precision(folder):
     assert kinds(small) & ({PackedLinear} if available() else {VnniLinear, FbgemmLinear})
 
 
-def test_without_compiled_parts_torch_does_the_work(folder, monkeypatch):
-    without_compiled_parts(monkeypatch)
+def test_without_native_library_torch_does_the_work(folder, monkeypatch):
+    without_native_library(monkeypatch)
     quick, small = (regard.load(folder, precision=name) for name in ("float32", "int8"))
     assert kinds(quick) & {OneDnnLinear, TorchLinear}
     assert kinds(small) & {VnniLinear, FbgemmLinear}

@@ -4,7 +4,7 @@ import math
 
 import pytest
 import torch
-from unit.native.no_native import without_compiled_parts
+from unit.native.no_native import without_native_library
 
 from regard.native.library import available
 from regard.training.modules.dropout import Dropout
@@ -14,7 +14,7 @@ from regard.training.modules.dropout import Dropout
 def way(request, monkeypatch):
     """With and without the native kernels."""
     if request.param != "compiled":
-        without_compiled_parts(monkeypatch)
+        without_native_library(monkeypatch)
     elif not available():
         pytest.skip("this machine has no compiled parts")
 
