@@ -152,11 +152,11 @@ def _measure_quantization_error(network: AnyNetwork, source: Path, target: Path,
     quantization_error.write_engine_file(target, EnginePrecision.INT8, None)
     quantized = regard.model.load(target, precision=EnginePrecision.INT8)
     if texts is None:
-        samples, dataset = calibration.random_probes(network), "random tokens (--calibration FILE: on your texts)"
+        samples, dataset = calibration.random_samples(network), "random tokens (--calibration FILE: on your texts)"
     else:
         model = regard.model.load(source)
-        lines = (line for _, line in islice(read_lines(str(texts)), calibration.NUM_TEXTS * 4))
-        samples = calibration.probes_from_texts(network, model.tokenizer, model.generation_config, lines)
+        lines = (line for _, line in islice(read_lines(str(texts)), calibration.NUM_SAMPLES * 4))
+        samples = calibration.samples_from_texts(network, model.tokenizer, model.generation_config, lines)
         dataset = texts.name
     metrics, reason = None, "there are no texts to measure on"
     if samples:

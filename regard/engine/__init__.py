@@ -1,6 +1,6 @@
 """Compiles a network for fast inference on a CPU.
 
-Reading order: linear, linear_int8, modules_torch, modules_native; native_attention, kv_cache, native_block,
+Reading order: linear, linear_int8, modules_torch, modules_native; native_attention, kv_cache, hooks, native_block,
 native_stack, native_embedding, decode_step; compiler; then quantization_error; shortlist and shortlist_head.
 """
 

@@ -41,8 +41,8 @@ def compile(
 
     The original network is not changed. Weights that are not replaced are shared with it; the others are freed once the
     original network is deleted. `on_replaced` is called with each weight of a module as soon as the module is replaced:
-    these weights are hardly read again, except for embedding tables and norms, which the replacement may share. From
-    now on the process retains some of the memory that it frees (`native/memory.py`).
+    the compiled network does not read these weights, except for embedding tables and norms, which the replacement may
+    share. After this call the process retains some of the memory that it frees (`native/memory.py`).
     """
     parameter = next(network.parameters())
     if parameter.device.type != "cpu":

@@ -26,8 +26,8 @@ class NativeLayerKVCache(LayerKVCache):
 
     A large cache tensor uses memory only for the positions that are filled: untouched pages use none. So a tensor that
     has to grow gets more capacity than most sequences fill. Then one sequence may be much longer than the others, and
-    nothing is copied again after every few tokens. But the kernel zeroes each page on first touch, so sentences get a
-    small tensor first.
+    nothing is copied again after every few tokens. But the operating system zeroes each page on first touch, so
+    sentences get a small tensor first.
     """
 
     def __init__(self, struct: KVCacheView | None = None) -> None:

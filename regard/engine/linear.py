@@ -21,12 +21,13 @@ from regard.native.library import available
 
 
 class Precision(Enum):
-    """The precision of the weights of a compiled network."""
+    """The numerical precision of a compiled network."""
 
     FLOAT32 = "float32"
     """The weights of the original network. Results differ only by the order of additions."""
     INT8 = "int8"
-    """int8 weights, a quarter of the memory. `quantization_error.py` measures what that costs in quality."""
+    """int8 weights, a quarter of the memory, and int8 activations; with the native library, bfloat16 keys and values.
+    `quantization_error.py` measures what that costs in quality."""
 
     @classmethod
     def _missing_(cls, value: object) -> Precision | None:
@@ -74,7 +75,7 @@ def concatenate_weights(weights: Sequence[Tensor | QuantizedTensor]) -> Float[Te
 
 
 class TorchLinear(nn.Module):
-    """A linear layer in torch's layout, if torch has no oneDNN."""
+    """A linear layer in torch's layout: if torch has no oneDNN, and for the rows that a shortlist selects."""
 
     bias: Tensor | None
 

@@ -3,7 +3,7 @@
 Each output channel of the weight has a static scale. Each input vector gets a dynamic scale from its largest absolute
 value, so the result of a sequence does not depend on the other sequences of the batch:
 
-    q = round(x / absmax(x) · qmax)          y = (q · Q) · absmax(x) / qmax · scale + bias
+    q = round(x / absmax(x) · qmax)          y = (q · qweightᵀ) · absmax(x) / qmax · scale + bias
 
 There are two implementations, and which one is faster depends on the CPU. With AVX-512 VNNI, `VnniLinear` uses the full
 int8 range ±127. Without it, `FbgemmLinear` is much faster: it adds pairs of int8 products in 16-bit accumulators, so

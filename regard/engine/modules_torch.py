@@ -1,4 +1,7 @@
-"""Inference modules built on torch. Each replaces a module of `regard.transformer` and has the same interface."""
+"""Inference modules built on torch. Each replaces a module of `regard.transformer` and has the same interface.
+
+`make_replacement` chooses between these and the native ones (`modules_native.py`).
+"""
 
 from __future__ import annotations
 

@@ -262,7 +262,7 @@ def _select_bias(bias: Tensor | None, token_ids: Tensor) -> Tensor | None:
 def _output_embedding(
     head: LanguageModel | InferenceLanguageModel,
 ) -> FloatOutputEmbedding | Int8OutputEmbedding | PackedOutputEmbedding:
-    """Return the output embedding of a head, unpacked from the layout of its linear layer."""
+    """Return the output embedding of a head in a form from which rows can be selected."""
     if isinstance(head, LanguageModel):
         return FloatOutputEmbedding(head.output.weight.detach(), None if head.bias is None else head.bias.detach())
     match head.linear:

@@ -34,7 +34,8 @@ class OverlongInput(Enum):
     ERROR = auto()
     """Raise a ValueError."""
     TRUNCATE = auto()
-    """Remove tokens before the last one of a source, and the first ones of a prompt; the result has their number."""
+    """Truncate a source at its end but keep its last token, and a prompt at its start. `DecodingResult.truncated`
+    is the number of removed tokens."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -2,7 +2,7 @@
 
 A processor takes the logits, one row for each sequence, and the sequences. It returns new logits and may overwrite the
 given ones, which saves memory. A logit of -inf masks a token. Processors are applied in the given order; a beam search
-applies them to log-probabilities. Those that published generation configs use compute the same as the processors of
+applies them to log-probabilities. The processors that published generation configs use compute the same as those of
 transformers.
 """
 

@@ -48,7 +48,8 @@ class Hypothesis:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class DecodingResult:
-    """The hypotheses of one input. `tokens`, `score` and so on are those of the best hypothesis."""
+    """The hypotheses of one input. `tokens`, `score` and so on are those of the first hypothesis: in
+    a beam search, the best."""
 
     index: int
     """Index of the input, from 0."""

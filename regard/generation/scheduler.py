@@ -92,7 +92,8 @@ class Scheduler:
                 yield batch.step()
 
     def _fill_buffer(self) -> None:
-        """Read and sort the next `buffer_size` inputs, once none of the last buffer waits and none older is unfinished.
+        """Read and sort the next `buffer_size` inputs, once no input of the current buffer waits and all
+        earlier buffers are finished.
 
         So at most two buffers are in memory, however long one input takes. With a buffer size of 1, each input is
         finished before the next is read, as interactive use requires.

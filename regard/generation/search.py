@@ -1,6 +1,6 @@
 """Search strategies: which token to append to each sequence.
 
-A strategy consists of one state for each input and a `step`, which takes the logits of all sequences and extends every
+A strategy has one state for each input and a `step`, which takes the logits of all sequences and extends every
 input by one token. The result for an input is independent of the other inputs in the batch (`scheduler.py`). This
 module has the strategies that follow one sequence for each input, greedy search and random sampling; `beam.py` has beam
 search.

@@ -23,7 +23,7 @@ ARENA_BYTES = 32 << 20
 """Size of an arena. Its unused end is never touched and uses no memory."""
 DENSE_MMAP_BYTES = 4 << 20
 """From this size on, a tensor that will be filled gets its own mmap. Below it the heap is faster: it reuses freed
-memory, while the kernel has to zero new pages."""
+memory, while the operating system has to zero new pages."""
 SPARSE_MMAP_BYTES = 64 << 10
 """The same for a tensor that may stay mostly empty."""
 PAGE_BYTES = mmap.PAGESIZE

@@ -1,4 +1,4 @@
-"""Builds the native library from C, once, with the machine's own compiler. It takes some ten seconds.
+"""Builds the native library from C, once, with the machine's own compiler. It takes about ten seconds.
 
 The library is stored in the user's cache folder. Its file name is a hash of everything that it depends on, so another
 version of the package, of torch or of the compiler builds another library. The environment variable `REGARD_NATIVE=0`

@@ -1,8 +1,8 @@
 """Settings of malloc and of oneDNN's kernel cache; releasing the pages of memory-mapped weights.
 
 The logits of a large vocabulary are allocated at every decode step and freed right after, and so are the intermediate
-tensors of a training step. glibc returns blocks of that size to the system, and the kernel zeroes them page by page
-when they are allocated again: with beam search at int8 that took half of the time, in training a sixth of a step.
+tensors of a training step. glibc returns blocks of that size to the operating system, which zeroes them page by
+page when they are allocated again: with beam search at int8 that took half of the time, in training a sixth of a step.
 
 oneDNN caches the kernel that it compiled for each shape, up to 1,024 of them, scattered over the heap. Batches of text
 hardly ever have the same shape twice: a training run grew to gigabytes.

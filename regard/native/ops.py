@@ -173,9 +173,9 @@ def attend(
 ) -> Float[Tensor, "tokens all"]:
     """Return softmax(Q·Kᵀ·scale + bias)·V for a packed batch of queries.
 
-    Keys and values are packed too, or are in a KV cache with one row for each sequence. The last query of a sequence
-    attends to all its keys; if `causal`, each other query to one key less than the next. The bias is as large as the
-    longest sequence needs; shorter ones use its upper left corner.
+    Keys and values are packed too, or are in a KV cache with one row for each sequence. Every query attends to all keys
+    of its sequence; if `causal`, only the last one does, and each other query attends to one key less than the next.
+    The bias is as large as the longest sequence needs; shorter ones use its upper left corner.
     """
     tokens, heads, dim = query.shape
     query = query.to(torch.float32)
@@ -339,12 +339,12 @@ def beam_topk(
     k: int,
     block_maxima: BlockMaxima | None = None,
 ) -> tuple[Sequence[float], Sequence[int], Sequence[int], Sequence[float]]:
-    """Return the k best candidates over all beams of each source sequence, best first.
+    """Return the k best candidates over all beams of each input, best first.
 
     The score of a candidate is processed_logits - normalizer + beam_scores. Returns four flat sequences with k entries
-    for each source sequence: the scores, the beams (indices among those of the source sequence), the tokens, and the
+    for each input: the scores, the beams (indices among those of the input), the tokens, and the
     log-probabilities logits - lse of the tokens. If `block_maxima` is given, no processed logit of a block is larger
-    than its maximum. All source sequences have the same number of beams.
+    than its maximum. All inputs have the same number of beams.
     """
     rows, size = processed_logits.shape
     k = min(k, rows // batch_size * size)

@@ -19,14 +19,14 @@ from regard.transformer.embedding import Tokens
 from regard.transformer.network import DecoderOnly, EncoderDecoder, EncoderOnly
 from regard.transformer.two_stream import TwoStream
 
-NUM_TEXTS, MAX_LENGTH, MAX_NEW_TOKENS = 64, 40, 24
+NUM_SAMPLES, MAX_LENGTH, MAX_NEW_TOKENS = 64, 40, 24
 """Number of random samples, their maximum length, and the maximum number of tokens generated for each source."""
 
 TokenNetwork = EncoderOnly | DecoderOnly | TwoStream | EncoderDecoder
 """Networks that read sequences of tokens."""
 
 
-def probes_from_texts(
+def samples_from_texts(
     network: nn.Module, tokenizer: Tokenizer, generation_config: GenerationConfig, texts: Iterable[str]
 ) -> list[CalibrationSample]:
     """Return the given texts as samples; for a generative encoder-decoder, the targets are its greedy outputs."""
@@ -34,10 +34,10 @@ def probes_from_texts(
         return []
     sequences = [ids for text in texts if (ids := tokenizer.encode(text).ids)]
     start = generation_config.decoder_start_token_id or 0
-    return _make_probes(network, sequences, start, generation_config.eos_token_ids)
+    return _make_samples(network, sequences, start, generation_config.eos_token_ids)
 
 
-def random_probes(network: nn.Module, seed: int = 0) -> list[CalibrationSample]:
+def random_samples(network: nn.Module, seed: int = 0) -> list[CalibrationSample]:
     """Return samples for a network without texts: outputs sampled from a decoder, random tokens for other networks.
 
     The list is empty if the network does not read tokens.
@@ -49,18 +49,18 @@ def random_probes(network: nn.Module, seed: int = 0) -> list[CalibrationSample]:
         return []
     rng, vocabulary = random.Random(seed), len(embedding.tokens.weight)
     if isinstance(network, DecoderOnly) and _is_generative(network):
-        inputs = [Inputs([rng.randrange(vocabulary)]) for _ in range(NUM_TEXTS)]
+        inputs = [Inputs([rng.randrange(vocabulary)]) for _ in range(NUM_SAMPLES)]
         results = generate(
             network,
             inputs,
             DecodingOptions(search=RandomSampling(seed=seed), eos_token_ids=(), max_new_tokens=MAX_LENGTH),
         )
         return [CalibrationSample([*each.prompt, *result.tokens]) for each, result in zip(inputs, results, strict=True)]
-    sequences = [[rng.randrange(vocabulary) for _ in range(rng.randint(4, MAX_LENGTH))] for _ in range(NUM_TEXTS)]
-    return _make_probes(network, sequences, 0, ())
+    sequences = [[rng.randrange(vocabulary) for _ in range(rng.randint(4, MAX_LENGTH))] for _ in range(NUM_SAMPLES)]
+    return _make_samples(network, sequences, 0, ())
 
 
-def _make_probes(
+def _make_samples(
     network: nn.Module, sequences: Sequence[Sequence[int]], start: int, eos_token_ids: Sequence[int]
 ) -> list[CalibrationSample]:
     max_positions = _max_positions(network)

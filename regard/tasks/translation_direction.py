@@ -104,7 +104,7 @@ def _by_language_code(
 
 
 def _language_code(tokenizer: Tokenizer, name: str) -> str:
-    """Return the code itself, or the only code with this language: `de` for `de_DE`."""
+    """Return the code itself, or the only code of this language: `de_DE` for `de`."""
     if name in tokenizer.languages:
         return name
     matches = [code for code in tokenizer.languages if code.split("_")[0] == name]

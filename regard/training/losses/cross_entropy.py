@@ -4,7 +4,7 @@ A batch of 4,096 tokens and a vocabulary of 32,000 have half a gigabyte of logit
 ten times in the forward and backward pass. Here the logits of a few hundred tokens are computed at a time, and their
 part of the gradient at once, while they are still in the processor's cache, so they are not needed again.
 
-    loss(token) = (1 - smoothing) · -log p(target) + smoothing · mean over the vocabulary of -log p
+    loss(token) = (1 - ε) · -log p(target) + ε · mean over the vocabulary of -log p
 
 With logits = x·Wᵀ + b, p = softmax(logits) and label smoothing ε, the gradient of the sum with respect to the logits of
 a token is p - (1-ε)·[target] - ε/V. The last two terms need no vector of the vocabulary's length: multiplied by W they

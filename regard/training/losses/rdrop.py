@@ -1,10 +1,10 @@
 """Fused output projection and R-Drop loss (Liang et al. 2021), which never stores all logits.
 
-With p and q the distributions of the two forward passes at a position, d = log p − log q, and the weight w,
+With p and q the distributions of the two forward passes at a position, d = log p − log q, and α = `rdrop_alpha`,
 
-    loss = loss(p) + loss(q) + w · ½ · (KL(p ‖ q) + KL(q ‖ p)),    KL(p ‖ q) = Σ p·d,    KL(q ‖ p) = −Σ q·d
+    loss = loss(p) + loss(q) + α · ½ · (KL(p ‖ q) + KL(q ‖ p)),    KL(p ‖ q) = Σ p·d,    KL(q ‖ p) = −Σ q·d
 
-and the gradient of the last term with respect to the logits of p is w/2 · (p·(d − KL(p ‖ q)) + p − q); for q, p and q
+and the gradient of the last term with respect to the logits of p is α/2 · (p·(d − KL(p ‖ q)) + p − q); for q, p and q
 are exchanged. The rest is as in `cross_entropy.py`.
 """
 

@@ -118,7 +118,8 @@ class TrainingDense(Dense):
 
 
 class TrainingGated(Gated):
-    """A gated feed-forward layer with a native activation. The gate lies between activation and dropout."""
+    """A gated feed-forward layer with a native activation. Dropout is not fused with it: the product with `up(x)` comes
+    between them."""
 
     def forward(self, x: Float[Tensor, "*any model"]) -> Float[Tensor, "*any model"]:
         """Transform each hidden state."""

@@ -16,7 +16,7 @@ from regard.training.objectives.objective import CrossEntropyObjective, LabeledB
 
 @dataclass(frozen=True, kw_only=True)
 class MaskedLM(CrossEntropyObjective):
-    """Column `tokens`, of which tokens are masked at random.
+    """Column `tokens`; some of its tokens are masked at random.
 
     Positions are selected with `mask_probability`: 80% of them get the mask token, 10% a random token, 10% are left
     unchanged. Only selected positions have a label. Special tokens are never selected. With `continuation_mask`, which

@@ -44,7 +44,10 @@ class Loss:
 
 @runtime_checkable
 class Objective(Protocol):
-    """A training objective. To add one, add a file to `objectives`."""
+    """A training objective.
+
+    To add one: a file in `objectives`, its config in `recipe/objective_section.py`, and a case in `factory.py`.
+    """
 
     def loss(self, network: Any, batch: Batch) -> Loss:
         """Compute the loss of a network on a batch. Random numbers come from torch's generator."""

@@ -39,7 +39,7 @@ from regard.training.recipe.schema import (
 from regard.training.run import word_perplexity
 
 DEFAULT_MAX_LENGTH = 512
-"""Maximum length of a chunk of a document, if neither data nor network limit it."""
+"""Default maximum length of a chunk (generate), and of a window if the network has no limit (fill, tag, answer)."""
 
 
 @dataclass(frozen=True)

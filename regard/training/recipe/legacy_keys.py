@@ -44,8 +44,8 @@ RENAMED_KEYS = {
     "training.schedule.warmup": "warmup_steps",
     "training.schedule.end": "min_lr_ratio",
 }
-"""The old key in its table (the table under its new name), and the new key: `teacher.load` is `distillation.load` here,
-so that a table with the new name may still have old keys."""
+"""The old address of a key, and its new name. Parent tables have their new names: `objective.teacher.load` is listed as
+`objective.distillation.load`, so that a table with the new name may still have old keys."""
 
 RENAMED_VALUES = {
     "data.too_long": {"cut": "truncate", "refuse": "error"},
@@ -82,7 +82,7 @@ def upgrade(values: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, str]]:
     """Rename the keys and values of version 0.1 in a recipe.
 
     Returns a new recipe, and what was renamed: the old name by the new one, of keys (`training.batch_tokens`) and of
-    values (`training.schedule = "inverse_sqrt"`). A key that stands in the recipe under both names keeps its old
+    values (`training.schedule = "inverse_sqrt"`). A key that appears in the recipe under both names keeps its old
     name, and validation reports it.
     """
     renamed: dict[str, str] = {}

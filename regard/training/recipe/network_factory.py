@@ -258,7 +258,8 @@ def _vocabulary_values(family: Published, requirements: NetworkRequirements) -> 
 
 
 def _size_values(family: Published, section: FamilySection) -> dict[str, Any]:
-    """Return the sizes under the config keys of the family. Heads and inner_dim default to multiples of model_dim."""
+    """Return the sizes under the config keys of the family. By default,
+    heads = model_dim / 64 and inner_dim = 4 · model_dim."""
     sizes: dict[str, Any] = {name: getattr(section, name) for name in SIZE_KEYS if getattr(section, name) is not None}
     if section.model_dim is not None:
         sizes = {"heads": max(1, section.model_dim // 64), "inner_dim": 4 * section.model_dim, **sizes}

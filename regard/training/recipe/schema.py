@@ -65,13 +65,14 @@ class DataSection(Section):
     unit: Literal["line", "paragraph", "file"] = "line"
     """Plain text: the unit that is one document."""
     max_length: Annotated[Integer, Field(ge=2)] | None = None
-    """Maximum sequence length in tokens. Default: the limit of the network or of a batch."""
+    """Maximum sequence length in tokens. Default: the limit of the network or a batch; 512 for windows and chunks."""
     too_long: Literal["truncate", "error", "window"] | None = None
-    """Longer sequences are truncated (counted and reported), an error, or split into windows.
+    """Longer sequences are truncated (counted and reported), rejected with an error, or split into windows.
 
     Default: windows for fill, tag and answer, truncation otherwise."""
     stride: PositiveInt | None = None
-    """Distance between the starts of two windows (BERT's doc_stride). Default: half of max_length; for fill, all."""
+    """Distance between the starts of two windows (BERT's doc_stride). Default: half of max_length;
+    for fill max_length, so windows do not overlap."""
 
 
 class NewTokenizerSection(Section):

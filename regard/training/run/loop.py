@@ -2,7 +2,7 @@
 
 One optimizer step:
 
-    for each batch of the accumulation:  loss, count = objective(network, batch);  sum gradients, losses and counts
+    for each batch of the accumulation:  loss = objective.loss(network, batch);  sum gradients, losses and counts
     gradients / count                    the loss is per token over the whole step, however it is split into batches
     clip, optimizer step, EMA            and at intervals: log, evaluate, save
 """
@@ -80,7 +80,8 @@ class TrainingLoop:
     def run(self) -> TrainingProgress:
         """Train to the last step, or until `patience` ends the run. Disk errors name the last good checkpoint.
 
-        On SIGINT or SIGTERM the loop finishes its optimizer step, saves a checkpoint and raises KeyboardInterrupt.
+        On SIGINT, SIGTERM or SIGHUP the loop finishes its optimizer step, saves a checkpoint and raises
+        KeyboardInterrupt.
         """
         stream = self.batches.iter_from(self.progress.epoch, self.progress.batch)
         self.reporter.begin(self.progress.step, self.settings.steps)

@@ -1,4 +1,4 @@
-"""Handle SIGINT and SIGTERM between two optimizer steps, when a checkpoint can be saved."""
+"""Handle SIGINT, SIGTERM and SIGHUP between two optimizer steps, when a checkpoint can be saved."""
 
 from __future__ import annotations
 

@@ -59,7 +59,7 @@ class TrainingProgress:
     metric_by_step: dict[str, float] = field(default_factory=dict)
     """Value of `best_metric` at each evaluation."""
     seconds: float = 0.0
-    """Time in the loop, only if the recipe limits it: otherwise equal runs have equal checkpoints."""
+    """Time in the loop. Stays 0 unless the recipe sets `minutes`, so that equal runs have equal checkpoints."""
     metrics_bytes: int = 0
     """Size of metrics.jsonl in bytes."""
     finished: bool = False
@@ -159,7 +159,7 @@ def list_checkpoints(folder: Path) -> dict[int, Path]:
 
 
 def prune_checkpoints(folder: Path, keep: Iterable[int]) -> None:
-    """Remove all checkpoints except those to keep, incomplete ones, and damaged ones up to the last step."""
+    """Remove the checkpoints that are not in `keep`, incomplete ones, and damaged ones up to the last step."""
     steps_to_keep = set(keep)
     checkpoints = list_checkpoints(folder)
     for step, path in checkpoints.items():

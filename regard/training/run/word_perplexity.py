@@ -5,8 +5,8 @@ the model predicts are counted, so that the sum of its losses belongs to them:
 
 - an end of line counts if the tokenizer keeps it; the end of a document counts if it has a token;
 - the first word of a sequence without a special token at its start does not count, because its first token is not
-  predicted. (In a file that is one document this is one word in 100,000 characters; in documents that are lines, one
-  word per line.)
+  predicted. (A file that is one document is read in parts of 100,000 characters, so this is one word per part; if
+  lines are documents, it is one word per line.)
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The architecture of a network as data: frozen dataclasses and enums.
 
 Every choice in which the published Transformers differ is a field here. A config can be built (`network.build`), its
-parameters counted without allocating them (`module_tree.count_parameters`), and it converts to JSON and back without
+parameters counted without allocating them (`summary.count_parameters`), and it converts to JSON and back without
 loss (`config_json.py`).
 
     EncoderOnly     = Embedding -> Stack ----------------------------------> Head     BERT

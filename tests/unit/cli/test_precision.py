@@ -82,13 +82,13 @@ def test_a_folder_in_bytes_is_smaller_and_runs_in_bytes(command, folder, tmp_pat
 def test_the_loss_that_is_printed_is_the_loss_measured(command, folder, tmp_path):
     """Measured once more, on the same texts, between the two folders."""
     from regard.engine.quantization_error import measure_quantization_error, read_engine_file
-    from regard.tasks.calibration import probes_from_texts
+    from regard.tasks.calibration import samples_from_texts
 
     texts = tmp_path / "texts.txt"
     texts.write_text("the dog runs\nthe cat\na man sleeps\n")
     run("convert", folder, tmp_path / "small", "--precision", "int8", "--calibration", texts)
     plain, small = regard.load(folder, dtype=torch.float32), regard.load(tmp_path / "small", precision="int8")
-    probes = probes_from_texts(plain.network, plain.tokenizer, plain.generation_config, texts.read_text().splitlines())
+    probes = samples_from_texts(plain.network, plain.tokenizer, plain.generation_config, texts.read_text().splitlines())
     again = measure_quantization_error(plain.network, small.network, probes, "texts.txt")
     assert read_engine_file(tmp_path / "small")[1] == again
     assert again.cosine_similarity < 1

@@ -326,7 +326,7 @@ def test_threads_change_no_bit(precision):
 def test_the_quantization_error_is_measured_whatever_the_head(family, architecture, config):
     """Also without a language-modelling head, on random tokens; never on more of them than there are positions."""
     original = build(FAMILIES[family].read_config(config | {"vocab_size": 40}, architecture)[0]).eval()
-    samples = calibration.random_probes(original)
+    samples = calibration.random_samples(original)
     assert (
         measure_quantization_error(
             original, compile(original, Precision.INT8), samples, "random tokens"
@@ -339,7 +339,7 @@ def test_the_quantization_error_is_measured_whatever_the_head(family, architectu
 class TestQuantizationError:
     def test_a_network_loses_nothing_to_itself(self):
         original = single("translating")
-        found = measure_quantization_error(original, original, calibration.random_probes(original), "random tokens")
+        found = measure_quantization_error(original, original, calibration.random_samples(original), "random tokens")
         assert (found.cosine_similarity, found.top1_agreement, found.kl_divergence) == (
             pytest.approx(1),
             1,
