@@ -133,13 +133,13 @@ def test_errors_are_those_of_the_original_network():
     decoding = Decoding("translating")
     with pytest.raises(ValueError, match="the KV cache holds 2 sequences, but the batch has 3"):
         decoding.step(torch.tensor([8, 9, 1]), BatchLayout.of([1, 1, 1]))
-    with pytest.raises(ValueError, match="each row needs at least one token"):
+    with pytest.raises(ValueError, match="every sequence needs at least one token"):
         decoding.step(torch.tensor([8, 9]), BatchLayout((0, 2), (0, 0), torch.device("cpu")))
     decoding = Decoding("learned")
     learnt = decoding.network.embedding.position.length
     while max(decoding.cache.lengths) < learnt:
         decoding.step(torch.tensor([8, 9]))
-    with pytest.raises(ValueError, match=f"longer than the {learnt} positions that this network has learnt"):
+    with pytest.raises(ValueError, match=f"exceeds the {learnt} learned positions of this network"):
         decoding.step(torch.tensor([8, 9]))
 
 
