@@ -15,11 +15,8 @@ from regard.checkpoint import load as checkpoint
 from regard.checkpoint.load import AnyNetwork
 from regard.checkpoint.report import LoadReport
 from regard.checkpoint.save import save
-from regard.engine import shortlist as shortlists
 from regard.engine.compiler import compile, quantizable_weights
 from regard.engine.linear import Precision
-from regard.engine.shortlist import Shortlist
-from regard.generation.inputs import length_limits
 from regard.native.memory import MappedFiles
 from regard.tasks import generation_config
 from regard.tasks.generate import GenerateKeywords, GenerateOptions, Generator
@@ -27,7 +24,6 @@ from regard.tasks.results import Generation, Translation
 from regard.tasks.translate import TranslateKeywords, TranslateOptions, Translator
 from regard.tokenization.tokenizer import Tokenizer
 from regard.tokenization.tokenizer_loader import load_tokenizer
-from regard.transformer.network import EncoderDecoder
 from regard.transformer.summary import module_tree, render_tree
 
 HALF_PRECISIONS = ("bfloat16", "float16")
@@ -57,16 +53,6 @@ class Model:
         """The generation config in the model's folder."""
         return generation_config.read_generation_config(self.folder, self.tokenizer)
 
-    @cached_property
-    def shortlist(self) -> Shortlist:
-        """The shortlist in the model's folder: candidate target tokens for each source token."""
-        if not isinstance(self.network, EncoderDecoder):
-            raise ValueError("a shortlist requires an encoder-decoder network: this one has no encoder")
-        shortlist, (source, target) = shortlists.load_shortlist(self.folder), length_limits(self.network)
-        assert source is not None
-        shortlist.check_vocabularies(source.vocabulary, target.vocabulary, self.folder or "")
-        return shortlist
-
     @overload
     def translate(self, texts: str, **options: Unpack[TranslateKeywords]) -> Translation: ...  # type: ignore[overload-overlap] # a string is an iterable of strings too
     @overload
@@ -83,12 +69,8 @@ class Model:
 
         The options are the fields of `TranslateOptions`; `num_beams` is another name for `beam`. Their defaults are
         those of the model's generation config. Truncation is never silent: see `stopped` and `truncated` of the result.
-        With `shortlist=True` only the tokens that the model's shortlist has for each text are scored: this is faster,
-        and the results differ slightly.
         """
-        keywords: dict[str, Any] = _rename_num_beams(dict(options))
-        keywords["shortlist"] = self.shortlist if keywords.get("shortlist") else None
-        translator = self.translator(TranslateOptions(**keywords))
+        translator = self.translator(TranslateOptions(**_rename_num_beams(dict(options))))
         results = list(translator.translate([texts] if isinstance(texts, str) else texts))
         return results[0] if isinstance(texts, str) else results
 

@@ -136,11 +136,6 @@ def _open_safetensors(path: Path) -> list[LazyTensor]:
         raise CheckpointError(f"{path} cannot be read: {error}") from None
 
 
-def read_safetensors(path: Path) -> dict[str, Tensor]:
-    """Read all tensors of one safetensors file."""
-    return {tensor.name: tensor.read() for tensor in _open_safetensors(path)}
-
-
 def _lazy_tensor(path: Path, file: Any, name: str) -> LazyTensor:
     view = file.get_slice(name)
 

@@ -14,7 +14,6 @@ from regard.cli.text_io import Precision
 
 if TYPE_CHECKING:
     from regard.checkpoint.load import AnyNetwork
-    from regard.engine.shortlist import Shortlist
 
 COMPANION_FILES = [
     "tokenizer*",
@@ -25,7 +24,7 @@ COMPANION_FILES = [
     "special_tokens_map.json",
     "added_tokens.json",
 ]
-COMPANION_FILES += ["generation_config.json", "regard.json", "shortlist.safetensors"]
+COMPANION_FILES += ["generation_config.json", "regard.json"]
 """Files of a model folder, besides the weights and the config, that are copied."""
 
 
@@ -65,15 +64,6 @@ def convert(
             help="Texts, one per line, on which the quantization error of int8 is measured.",
         ),
     ] = None,
-    shortlist: Annotated[
-        tuple[Path, Path] | None,
-        typer.Option(
-            exists=True,
-            dir_okay=False,
-            metavar="SOURCE-FILE TARGET-FILE",
-            help="Parallel text from which the shortlist for `translate --shortlist` is learned.",
-        ),
-    ] = None,
     force: Annotated[bool, typer.Option("--force", help="Write into a folder that is not empty.")] = False,
 ) -> None:
     """Load the model in SOURCE, report how every tensor was loaded, and save it with its tokenizer in TARGET."""
@@ -89,53 +79,24 @@ def convert(
     from regard.checkpoint.load import load
     from regard.checkpoint.save import save
     from regard.engine import quantization_error
-    from regard.engine import shortlist as shortlists
     from regard.engine.compiler import quantizable_weights
 
     network, report = load(source, dtype=torch.float32 if quantize else None)
     sys.stderr.write(report.render() + "\n")
     dtype = None if precision is None or quantize else getattr(torch, precision.value)
     quantized = quantizable_weights(network) if quantize else ()
-    learned = _learn_shortlist(network, source, shortlist) if shortlist else None
     regard_layout = layout is not Layout.FAMILY
     saved_layout = save(
         network, target, origin=report.origin, dtype=dtype, regard_layout=regard_layout, int8_weights=quantized
     )
-    (target / shortlists.SHORTLIST_FILE).unlink(missing_ok=True)
     companions = sorted({path for pattern in COMPANION_FILES for path in source.glob(pattern) if path.is_file()})
     for path in companions:
         shutil.copyfile(path, target / path.name)
     names = f", with {', '.join(path.name for path in companions)}" if companions else ""
     sys.stderr.write(f"{target}: saved in the layout of {saved_layout}{names}\n")
     (target / quantization_error.ENGINE_FILE).unlink(missing_ok=True)  # with --force, one of a previous conversion
-    if learned:
-        shortlists.save_shortlist(target, learned)
     if quantize:
         _measure_quantization_error(network, source, target, calibration)
-
-
-def _learn_shortlist(network: AnyNetwork, source: Path, files: tuple[Path, Path]) -> Shortlist:
-    """Learn a shortlist from parallel text and report its mean length."""
-    from itertools import islice
-
-    from regard.data.example import Pair
-    from regard.data.reader import read
-    from regard.generation.inputs import length_limits
-    from regard.tasks import word_alignment
-    from regard.tokenization.tokenizer_loader import load_tokenizer
-    from regard.transformer.network import EncoderDecoder
-
-    if not isinstance(network, EncoderDecoder):
-        raise typer.BadParameter("--shortlist requires an encoder-decoder network: remove it")
-    tokenizer, (source_limits, target_limits) = load_tokenizer(source), length_limits(network)
-    assert source_limits is not None
-    sizes = source_limits.vocabulary, target_limits.vocabulary
-    shortlist = word_alignment.learn_shortlist(read(Pair, files), tokenizer, sizes)
-    length = word_alignment.mean_shortlist_length(
-        islice(read(Pair, files), word_alignment.LINES_PER_BATCH), tokenizer, shortlist
-    )
-    sys.stderr.write(f"shortlist: {length:,.0f} of {shortlist.vocabulary:,} tokens per text on average\n")
-    return shortlist
 
 
 def _measure_quantization_error(network: AnyNetwork, source: Path, target: Path, texts: Path | None) -> None:

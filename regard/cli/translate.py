@@ -38,10 +38,6 @@ def translate(
     target_prefix: Annotated[str, typer.Option(help="Text that every translation starts with.")] = "",
     alignment: Annotated[bool, typer.Option("--alignment", help="With --json: add the word alignment.")] = False,
     precision: Annotated[Precision | None, PRECISION_OPTION] = None,
-    shortlist: Annotated[
-        bool,
-        typer.Option("--shortlist", help="Score only the target tokens in the shortlist of the text (see `convert`)."),
-    ] = False,
     stream: Annotated[bool, typer.Option("--stream", help="Print each translation while it is generated.")] = False,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print one JSON object per line: scores, tokens, stop reason.")
@@ -73,7 +69,6 @@ def translate(
                 max_new_tokens=max_new_tokens,
                 target_prefix=target_prefix,
                 alignment=alignment,
-                shortlist=loaded.shortlist if shortlist else None,
             )
         )
     if stream:

@@ -1,8 +1,7 @@
 """A decode step (one new token of every sequence) in one native call.
 
 After a pass through all weights, the CPU caches hold nothing else: whatever Python does between two calls takes twice
-as long as usual, or longer. So a decode step is one call, from tokens to logits. (Networks with a shortlist, which
-score other tokens for every batch, call their modules one by one.)
+as long as usual, or longer. So a decode step is one call, from tokens to logits.
 """
 
 from __future__ import annotations

@@ -75,7 +75,7 @@ def concatenate_weights(weights: Sequence[Tensor | QuantizedTensor]) -> Float[Te
 
 
 class TorchLinear(nn.Module):
-    """A linear layer in torch's layout: if torch has no oneDNN, and for the rows that a shortlist selects."""
+    """A linear layer in torch's layout, for a torch without oneDNN."""
 
     bias: Tensor | None
 

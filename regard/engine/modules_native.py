@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Never, SupportsIndex
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor, nn
 
 from regard.checkpoint.quantized_tensor import QuantizedTensor, quantize
@@ -79,17 +79,6 @@ class PackedLinear(FixedAddressModule):
         if x.dim() == 2:
             return ops.packed_linear(x, self.struct)
         return ops.packed_linear(x.flatten(0, -2), self.struct).view(*x.shape[:-1], -1)
-
-    def select_outputs(self, indices: Int[Tensor, " chosen"]) -> PackedLinear:
-        """Return a linear layer with these outputs only."""
-        width, group_size = ops.panel_width(), ops.int8_group_size()
-        bias, panel, column = None if self.bias is None else self.bias[indices], indices // width, indices % width
-        if self.scale is None:
-            weight = self.packed.view(-1, self.in_features, width)[panel, :, column]
-            return PackedLinear(LinearWeights(weight, bias), Precision.FLOAT32)
-        groups = self.packed.view(-1, -(-self.in_features // group_size), width, group_size)[panel, :, column]
-        qweight = groups.flatten(1)[:, : self.in_features] ^ -ops.int8_offset()
-        return PackedLinear(LinearWeights(QuantizedTensor(qweight, self.scale[indices]), bias), Precision.INT8)
 
 
 class NativeDense(nn.Module):

@@ -14,10 +14,7 @@ from regard.native.build import NotBuiltError, build
 CTYPES = {"p": ctypes.c_void_p, "l": ctypes.c_long, "i": ctypes.c_int, "f": ctypes.c_float, "d": ctypes.c_double}
 SIGNATURES = {
     "packed_f32_size": "ll>",
-    "panel_width": ">",
     "pack_f32": "llplp",
-    "int8_group_size": ">",
-    "int8_offset": ">",
     "packed_int8_size": "ll>",
     "pack_int8": "llpp",
     "packed_linear": "plplp",

@@ -81,24 +81,6 @@ def pack_int8(qweight: Int8[Tensor, "output input"]) -> Int8[Tensor, " packed"]:
     return packed
 
 
-def panel_width() -> int:
-    """Return the number of outputs in a panel."""
-    width: int = library().panel_width()
-    return width
-
-
-def int8_group_size() -> int:
-    """Return the number of consecutive inputs of one output that are interleaved in an int8 panel."""
-    size: int = library().int8_group_size()
-    return size
-
-
-def int8_offset() -> int:
-    """Return the offset that is added to the weights in int8 panels: 0, or 128, which flips their highest bit."""
-    offset: int = library().int8_offset()
-    return offset
-
-
 def packed_linear(x: Vectors, matrix: PackedMatrix) -> Float[Tensor, "rows output"]:
     """Return activation(x·weightᵀ + bias). With an int8 weight, each row of x is quantized to int8 first."""
     x = _contiguous_rows(x)

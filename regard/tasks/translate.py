@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from itertools import chain, islice, repeat
 from typing import TypedDict
 
 from torch import nn
 
-from regard.engine.shortlist import Shortlist
-from regard.engine.shortlist_head import ShortlistEncoderDecoder
 from regard.generation.decoding_options import DecodingOptions
 from regard.generation.inputs import Inputs, OverlongInput, length_limits
 from regard.generation.result import DecodingResult, Hypothesis
@@ -53,8 +51,6 @@ class TranslateOptions:
     """Text that every target starts with."""
     alignment: bool = False
     """Compute the word alignment from the cross-attention."""
-    shortlist: Shortlist | None = None
-    """Restrict the output vocabulary to the shortlist of each source: faster, and the results differ slightly."""
     batch_size: int | None = None
     """Number of sequences that are decoded in one batch; a beam search needs `beam` for each text. Default: derived
     from the width of the network (`BATCH_ELEMENTS`)."""
@@ -74,8 +70,6 @@ class TranslateKeywords(TypedDict, total=False):
     max_new_tokens: int | None
     target_prefix: str
     alignment: bool
-    shortlist: bool
-    """Use the shortlist in the model's folder."""
     batch_size: int | None
 
 
@@ -117,9 +111,7 @@ class Translator:
             tokenizer, generation_config, options.source_language, options.target_language, options.prefix
         )
         self._set_target_prefix(options.target_prefix, self.direction.generation_config)
-        self.network = (
-            ShortlistEncoderDecoder(network, options.shortlist, self._always_scored()) if options.shortlist else network
-        )
+        self.network = network
         limits, _ = length_limits(network)
         assert limits is not None
         self.max_source_length = limits.max_positions or limits.context_length or tokenizer.model_max_length
@@ -151,20 +143,6 @@ class Translator:
             self.target_prefix_ids = [forced, *self.target_prefix_ids]
             generation_config = replace(generation_config, forced_bos_token_id=None)
         self.generation_config, self.decoder_prompt = generation_config, [start, *self.target_prefix_ids]
-
-    def _always_scored(self) -> set[int]:
-        """Return the tokens that are in every shortlist: EOS tokens, language codes and other special tokens."""
-        target, generation_config = self.tokenizer.target, self.generation_config
-        special = (
-            *asdict(target.special_ids).values(),
-            generation_config.forced_bos_token_id,
-            generation_config.forced_eos_token_id,
-        )
-        return {
-            *generation_config.eos_token_ids,
-            *target.languages.values(),
-            *(token for token in special if token is not None),
-        }
 
     def translate(self, texts: Iterable[str], *, buffer_size: int = BUFFER_SIZE) -> Iterator[Translation]:
         """Translate every text; results come in the order of the texts, as soon as they are ready.

@@ -151,6 +151,12 @@ def test_a_model_folder_opens_and_translates_as_before(folder, kind, precision, 
     check_translations(model.translate(expected["marian"]["lines"], beam=2), expected[folder][kind])
 
 
-def test_a_shortlist_is_read_as_before(here, expected):
-    model = regard.load(here / "models" / "int8", precision="int8")
-    check_translations(model.translate(expected["marian"]["lines"], shortlist=True), expected["int8"]["shortlist"])
+def test_a_folder_with_a_shortlist_is_converted_without_it(here, expected, tmp_path):
+    """Shortlists are no longer used: the file is ignored."""
+    folder, target = here / "models" / "int8", tmp_path / "copy"
+    assert (folder / "shortlist.safetensors").is_file()
+    done = CliRunner().invoke(app, ["convert", str(folder), str(target), "--precision", "int8"])
+    assert done.exit_code == 0, done.output
+    assert not (target / "shortlist.safetensors").exists()
+    model = regard.load(target, precision="int8")
+    check_translations(model.translate(expected["marian"]["lines"], beam=2), expected["int8"]["int8"])

@@ -17,7 +17,6 @@
 
 /* The size of a packed matrix, in floats. */
 PUBLIC long packed_f32_size(long columns, long depth) { return ceil_div(columns, NR) * NR * depth; }
-PUBLIC long panel_width(void) { return NR; }
 
 /* Pack the weight of a linear layer, outputs × inputs: B[k][j] is weight[j * stride + k]. */
 PUBLIC void pack_f32(long columns, long depth, const float *weight, long stride, float *out) {

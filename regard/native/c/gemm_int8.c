@@ -13,12 +13,6 @@
 #define A_CACHE_BYTES 262144 /* bytes of A that leave space for panels in the L2 cache */
 #define QMAX 127.0f
 
-/* The number of consecutive k that are interleaved. */
-PUBLIC long int8_group_size(void) { return QGROUP_SIZE; }
-
-/* The offset of the packed weights. */
-PUBLIC long int8_offset(void) { return INT8_OFFSET; }
-
 PUBLIC long packed_int8_size(long columns, long depth) {
     return ceil_div(columns, NR) * NR * ceil_div(depth, QGROUP_SIZE) * QGROUP_SIZE;
 }

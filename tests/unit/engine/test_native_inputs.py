@@ -9,12 +9,10 @@ from contextlib import contextmanager
 
 import pytest
 import torch
-from unit.engine.test_shortlist import table
-from unit.generation.networks import VOCABULARY, design
+from unit.generation.networks import design
 from unit.transformer.small_networks import made
 
 from regard.engine import Precision, compile
-from regard.engine.shortlist_head import ShortlistEncoderDecoder
 from regard.families.registry import FAMILIES
 from regard.generation.topk import logsumexp, topk
 from regard.native.library import available
@@ -96,12 +94,9 @@ def test_a_source_of_other_rows_is_refused(compiled):
         network(torch.ones(3, 4, dtype=torch.long), source=source, cache=network.new_cache())
 
 
-def test_threads_that_share_a_network_with_shortlists():
+def test_threads_that_share_a_network():
     original = made(design("translating by waves"), 0).float().eval()
-    lists = [[token % 7 + 3, token % 5 + 11] for token in range(VOCABULARY)]
-    network = ShortlistEncoderDecoder(
-        compile(original, Precision.INT8), table(lists, vocabulary=VOCABULARY), always_include=[2]
-    )
+    network = compile(original, Precision.INT8)
     texts = [torch.tensor([[token, token, 2]]) for token in (5, 9)]
     target = torch.zeros(1, 1, dtype=torch.long)
     with torch.inference_mode():

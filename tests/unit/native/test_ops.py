@@ -123,12 +123,6 @@ def test_other_leading_dimensions_and_other_layouts():
     torch.testing.assert_close(PackedLinear(turned, Precision.FLOAT32)(x), expected)
 
 
-@pytest.mark.parametrize("precision", list(Precision))
-def test_some_rows_of_a_matrix(precision):
-    matrix, x, chosen = PackedLinear(affine(50, 13), precision), numbers(3, 13), torch.tensor([49, 0, 16, 17, 16])
-    assert torch.equal(matrix.select_outputs(chosen)(x), matrix(x)[:, chosen])
-
-
 @pytest.mark.parametrize("activation", list(Activation))
 def test_activations(activation):
     """Activations in the GEMM, over the whole range of values."""
