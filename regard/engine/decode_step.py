@@ -18,7 +18,6 @@ from regard.engine.modules_native import PackedLinear
 from regard.engine.modules_torch import InferenceLanguageModel
 from regard.engine.native_embedding import NativeEmbedding
 from regard.engine.native_stack import NativeStack
-from regard.native.arena import scratch_pool
 from regard.native.ctypes_structs import pointer
 from regard.native.library import library
 from regard.native.ops import check_tokens, empty_float32
@@ -60,7 +59,7 @@ class DecodeStep:
         embedding = self.embedding.make_struct()
         if embedding is None or not tokens.is_cpu or tokens.dtype is not torch.long:
             return None
-        hidden, logits = empty_float32(batch, linear.in_features), scratch_pool.empty(batch, linear.out_features)
+        hidden, logits = empty_float32(batch, linear.in_features), empty_float32(batch, linear.out_features)
         tokens, position_ids = tokens.contiguous(), array("l", starts)
         position_table = self.embedding.position_table(layout)
         descriptor = self.decoder.describe_batch(context, source, cache)

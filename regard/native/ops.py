@@ -15,7 +15,7 @@ import torch
 from jaxtyping import Float, Int, Int8
 from torch import Tensor
 
-from regard.native.arena import PAGE_BYTES, allocate, scratch_pool
+from regard.native.arena import PAGE_BYTES, allocate
 from regard.native.ctypes_structs import (
     AttentionArguments,
     Embedding,
@@ -85,7 +85,7 @@ def packed_linear(x: Vectors, matrix: PackedMatrix) -> Float[Tensor, "rows outpu
     """Return activation(x·weightᵀ + bias). With an int8 weight, each row of x is quantized to int8 first."""
     x = _contiguous_rows(x)
     rows = x.shape[0]
-    output = scratch_pool.empty(rows, matrix.outputs)
+    output = empty_float32(rows, matrix.outputs)
     library().packed_linear(ctypes.addressof(matrix), rows, x.data_ptr(), x.stride(0), output.data_ptr())
     return output
 
