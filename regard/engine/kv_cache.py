@@ -11,7 +11,7 @@ from torch import Tensor
 
 from regard.native.arena import DENSE_MMAP_BYTES, PAGE_BYTES, SPARSE_MMAP_BYTES, allocate_sparse
 from regard.native.ctypes_structs import KVCacheView
-from regard.native.ops import SharedPrefix, copy_cache_rows, release_cache_rows
+from regard.native.ops import copy_cache_rows, release_cache_rows
 from regard.transformer.batch_layout import BatchLayout
 from regard.transformer.cache import Cache, LayerKVCache, RowPermutation
 
@@ -142,8 +142,6 @@ class NativeCache(Cache):
         self.layers, self.cross_layers = (
             [NativeLayerKVCache(view) for view in table] for table in (self.layer_views, self.cross_layer_views)
         )
-        self.shared_prefix = SharedPrefix()
-        """The lengths of the prefixes that the beams of one source share."""
 
     def reserve(self, layout: BatchLayout, key_templates: Sequence[Float[Tensor, "_ heads dim"]]) -> tuple[int, ...]:
         """Reserve capacity for new tokens in all layers. Return the lengths before."""
@@ -164,24 +162,20 @@ class NativeCache(Cache):
             return
         assert isinstance(other, NativeCache)
         source_rows = range(len(other.lengths)) if rows is None else rows
-        offset, repeated = len(self.lengths), [row for row in source_rows for _ in range(copies)]
-        order, lengths = [*range(offset), *(offset + row for row in repeated)], self.lengths + other.lengths
-        shared_prefix = self._current_shared_prefix().reorder(order, lengths) if copies > 1 else self.shared_prefix
+        _check_rows(source_rows, len(other.lengths))
+        repeated = [row for row in source_rows for _ in range(copies)]
         _copy_rows_all_layers(self.layers, self.layer_views, other.layers, other.layer_views, repeated)
         _copy_rows_all_layers(
             self.cross_layers, self.cross_layer_views, other.cross_layers, other.cross_layer_views, source_rows
         )
-        self.shared_prefix = shared_prefix
 
     def _reorder(self, layers: Sequence[LayerKVCache], order: Sequence[int]) -> None:
         filled = [layer for layer in layers if isinstance(layer, NativeLayerKVCache) and not layer.empty]
         if not filled or list(order) == list(range(len(filled[0].lengths))):
             return
-        old_lengths, has_beams = filled[0].lengths, layers is self.layers and self._copies > 1
+        old_lengths = filled[0].lengths
+        _check_rows(order, len(old_lengths))
         permutation = RowPermutation(order, len(old_lengths), filled[0].device)
-        if has_beams:
-            shared_prefix = self._current_shared_prefix()
-            self.shared_prefix = shared_prefix.reorder(order, old_lengths)  # raises an error if a row is out of range
         if permutation.copy_to is None:  # one layer after the other: each frees its tensors before the next allocates
             for layer in filled:
                 layer.reorder(permutation)
@@ -198,28 +192,15 @@ class NativeCache(Cache):
             shrinking = [row for row in permutation.copy_to if pages(old_lengths[row]) > pages(lengths[row])]
             release_cache_rows(len(layers), table, shrinking)
         if permutation.copy_to:
-            present: Sequence[int] = ()  # rows whose pages were just released share no prefix any more
-            if has_beams and not fewer:
-                present = shared_prefix.between(permutation.copy_to, permutation.copy_from)
-            copy_cache_rows(len(layers), table, table, permutation.copy_from, permutation.copy_to, lengths, present)
+            copy_cache_rows(len(layers), table, table, permutation.copy_from, permutation.copy_to, lengths)
         if fewer:
             unused = [row for row in range(len(order), len(old_lengths)) if pages(old_lengths[row]) > 1]
             release_cache_rows(len(layers), table, unused)
 
-    def repeat_interleave(self, copies: int) -> None:
-        """Repeat every row, the copies next to each other."""
-        old_lengths, unrepeated = self.lengths, self._copies == 1
-        super().repeat_interleave(copies)
-        self.shared_prefix = SharedPrefix(len(self.lengths), self._copies)
-        if unrepeated:
-            order = [row for row in range(len(old_lengths)) for _ in range(copies)]
-            self.shared_prefix = self.shared_prefix.reorder(order, old_lengths)
 
-    def _current_shared_prefix(self) -> SharedPrefix:
-        """Return the shared prefixes; empty ones if rows were added by a method that does not track them."""
-        rows, beams = len(self.lengths), self._copies
-        is_current = (self.shared_prefix.rows, self.shared_prefix.beams) == (rows, beams)
-        return self.shared_prefix if is_current else SharedPrefix(rows, beams)
+def _check_rows(rows: Sequence[int], count: int) -> None:
+    if rows and not 0 <= min(rows) <= max(rows) < count:
+        raise IndexError(f"row index out of range: the cache has {count} rows, found {list(rows)[:12]}")
 
 
 def _dtypes(cache: NativeCache) -> list[torch.dtype | None]:

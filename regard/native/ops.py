@@ -217,54 +217,18 @@ def copy_cache_rows(
     source_rows: Sequence[int],
     target_rows: Sequence[int],
     lengths: tuple[int, ...],
-    shared_prefix: Sequence[int] = (),
 ) -> None:
     """Copy rows of all layers from one cache to another, or within one if no target row is also a source row.
 
-    `lengths` are those of all target rows after the copy. `shared_prefix` is the number of positions that each target
-    row already has.
+    `lengths` are those of all target rows after the copy.
     """
     if min(source_rows, default=0) < 0:
         raise IndexError(f"row index must not be negative, found {min(source_rows)}")
     target_lengths = row_lengths(lengths)
-    arrays = [array("l", values) for values in (source_rows, target_rows, shared_prefix)]
-    sources, targets, prefixes = (values.buffer_info()[0] for values in arrays)
+    arrays = [array("l", values) for values in (source_rows, target_rows)]
+    sources, targets = (values.buffer_info()[0] for values in arrays)
     views = (ctypes.addressof(view) for view in (source, target))
-    library().copy_cache_rows(
-        layers, *views, len(source_rows), sources, targets, target_lengths.address, prefixes if shared_prefix else None
-    )
-
-
-class SharedPrefix:
-    """The length of the prefix that the beams of one source share, pair by pair: up to the position where they were
-    copies of one row. To copy one beam over another, only the positions after that have to be copied."""
-
-    def __init__(self, rows: int = 0, beams: int = 1) -> None:
-        self.rows, self.beams = rows, beams
-        """The number of rows, and the number of consecutive rows that belong to one source."""
-        self._lengths = array("l", bytes(rows * beams * 8))
-
-    def reorder(self, order: Sequence[int], lengths: tuple[int, ...]) -> SharedPrefix:
-        """Return the prefix lengths after row n became a copy of row `order[n]`.
-
-        The new rows of a source all come from one source. `lengths` are the lengths before. `order` may also refer to
-        rows that were added since, if all beams of a source are copies of the same one.
-        """
-        if order and not 0 <= min(order) <= max(order) < len(lengths):
-            found = list(order)[:12]
-            raise IndexError(f"row index out of range: the cache has {len(lengths)} rows, found {found}")
-        result, filled, indices = SharedPrefix(len(order), self.beams), row_lengths(lengths), array("l", order)
-        old, order_address, new = (values.buffer_info()[0] for values in (self._lengths, indices, result._lengths))
-        library().reorder_shared_prefix(self.beams, old, filled.address, len(order), order_address, new)
-        return result
-
-    def between(self, rows: Sequence[int], others: Sequence[int]) -> list[int]:
-        """Return the length of the prefix that each row shares with the corresponding row of `others`."""
-        lengths, beams = self._lengths, self.beams
-        return [
-            lengths[row * beams + other % beams] if row // beams == other // beams else 0
-            for row, other in zip(rows, others, strict=True)
-        ]
+    library().copy_cache_rows(layers, *views, len(source_rows), sources, targets, target_lengths.address)
 
 
 def release_cache_rows(layers: int, cache: KVCacheViews, slots: Sequence[int]) -> None:

@@ -322,42 +322,28 @@ PUBLIC void release_cache_rows(long layers, const KVCacheView *caches, long coun
 }
 
 static void copy_cache_row(const KVCacheView *source, const KVCacheView *target, long source_row, long target_row,
-                           long begin, long end) {
-    long size = source->bf16 ? 2 : 4, first = begin * source->key_stride;
-    long bytes = (end - begin) * source->key_stride * size;
+                           long length) {
+    long size = source->bf16 ? 2 : 4, bytes = length * source->key_stride * size;
     for (long head = 0; head < source->heads; head++) {
-        long source_offset = (source_row * source->batch_stride + head * source->head_stride + first) * size;
-        long target_offset = (target_row * target->batch_stride + head * target->head_stride + first) * size;
+        long source_offset = (source_row * source->batch_stride + head * source->head_stride) * size;
+        long target_offset = (target_row * target->batch_stride + head * target->head_stride) * size;
         memcpy(target->key + target_offset, source->key + source_offset, bytes);
         memcpy(target->value + target_offset, source->value + source_offset, bytes);
     }
 }
 
-/* Update the lengths of the prefixes that the beams of one source share, pair by pair, after a reordering: row n became
-   a copy of row order[n], and all `beams` rows of a source came from one source. Two copies of one row share all of it;
-   other rows share what they shared before. */
-PUBLIC void reorder_shared_prefix(long beams, const long *shared_prefix, const long *lengths, long count,
-                                  const long *order, long *out) {
-    for (long a = 0; a < count; a++)
-        for (long b = a - a % beams; b < a - a % beams + beams; b++)
-            *out++ = order[a] == order[b] ? lengths[order[a]] : shared_prefix[order[a] * beams + order[b] % beams];
-}
-
 /* Copy rows of the KV cache, in all layers. `target` may be the same cache if no target row is also a source row. A
-   target row receives `lengths[row]` positions, except for the first `shared_prefix` ones, which it already has (NULL:
-   none). The positions of a head are contiguous. */
+   target row receives `lengths[row]` positions. The positions of a head are contiguous. */
 PUBLIC void copy_cache_rows(long layers, const KVCacheView *source, const KVCacheView *target, long count,
-                            const long *source_rows, const long *target_rows, const long *lengths,
-                            const long *shared_prefix) {
+                            const long *source_rows, const long *target_rows, const long *lengths) {
     double num_operations = 0, operations_per_position = 0;
     for (long n = 0; n < layers; n++) operations_per_position += 32.0 * source[n].heads * source[n].key_stride;
-    for (long n = 0; n < count; n++)
-        num_operations += operations_per_position * (lengths[target_rows[n]] - (shared_prefix ? shared_prefix[n] : 0));
+    for (long n = 0; n < count; n++) num_operations += operations_per_position * lengths[target_rows[n]];
 #pragma omp parallel for num_threads(threads_for(num_operations))
     for (long n = 0; n < layers * count; n++) {
-        long layer = n / count, copy = n % count, begin = shared_prefix ? shared_prefix[copy] : 0;
+        long layer = n / count, copy = n % count;
         if (source[layer].key)
-            copy_cache_row(source + layer, target + layer, source_rows[copy], target_rows[copy], begin,
+            copy_cache_row(source + layer, target + layer, source_rows[copy], target_rows[copy],
                            lengths[target_rows[copy]]);
     }
 }
