@@ -2,15 +2,15 @@
 
 import pytest
 
-from regard.training.run import progress
-from regard.training.run.progress import LineReporter
+from regard.training.run import reporter
+from regard.training.run.reporter import LineReporter
 
 
 @pytest.fixture
 def clock(monkeypatch):
     """A clock that the test sets."""
     now = [100.0]
-    monkeypatch.setattr(progress.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(reporter.time, "monotonic", lambda: now[0])
     return now
 
 

@@ -1,4 +1,4 @@
-"""Progress display: a progress bar on a terminal, plain lines otherwise."""
+"""Reports of a run: a progress bar on a terminal, plain lines otherwise."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from collections import deque
 from collections.abc import Mapping
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
+from regard.progress import Progress, on_terminal
 from regard.training.run.run_dir import RunDir
 
 SPEED_WINDOW = 30
@@ -79,13 +80,19 @@ class LineReporter:
 
     def status_line(self, step: int) -> str:
         """Return step, loss, speed and remaining time."""
+        if not self.marks or step == self.marks[0].step:
+            return self.status(step)
+        start = self.marks[0]
+        remaining = (time.monotonic() - start.time) / (step - start.step) * (self.steps - step)
+        return f"{self.status(step)}  {format_duration(remaining)} left"
+
+    def status(self, step: int) -> str:
+        """Return step, loss and speed."""
         line = f"step {step}/{self.steps}  loss {self.loss / max(1, self.count):.4f}"
         if not self.marks or step == self.marks[0].step:
             return line
-        start = self.marks[0]
-        elapsed = max(time.monotonic() - start.time, 1e-9)
-        remaining = format_duration(elapsed / (step - start.step) * (self.steps - step))
-        return f"{line}  {(self.tokens - start.tokens) / elapsed:,.0f} tokens/s  {remaining} left"
+        elapsed = max(time.monotonic() - self.marks[0].time, 1e-9)
+        return f"{line}  {(self.tokens - self.marks[0].tokens) / elapsed:,.0f} tokens/s"
 
     def log_evaluation(self, info: Mapping[str, Any], metrics: Mapping[str, float]) -> None:
         """Log all metrics in one line."""
@@ -114,19 +121,14 @@ class ProgressBarReporter(LineReporter):
 
     def begin(self, step: int, steps: int | None) -> None:
         """Start the progress bar."""
-        from rich.console import Console
-        from rich.progress import BarColumn, Progress, TextColumn
-
-        self.console = Console(stderr=True, highlight=False, markup=False, emoji=False)
-        self.bar = Progress(BarColumn(), TextColumn("{task.description}"), console=self.console, transient=True)
+        self.bar = Progress(total=steps, completed=step)
         self.bar.start()
-        self.task = self.bar.add_task("", total=steps, completed=step)
         super().begin(step, steps)
 
     def update(self, step: int, steps: int, loss: float, count: int) -> None:
         """Advance the bar, and write a status line to the log if it is due."""
         self._accumulate(step, steps, loss, count)
-        self.bar.update(self.task, completed=step, total=steps, description=self.status_line(step))
+        self.bar.update(step, steps, self.status(step))
         if time.monotonic() - self.last_report_time >= self.seconds:
             if self.run_dir is not None:
                 self.run_dir.log(self.status_line(step))
@@ -134,7 +136,7 @@ class ProgressBarReporter(LineReporter):
 
     def print_line(self, line: str) -> None:
         """Print a line above the bar."""
-        self.console.print(line) if hasattr(self, "console") else super().print_line(line)
+        self.bar.print(line) if hasattr(self, "bar") else super().print_line(line)
 
     def end(self) -> None:
         """Remove the bar."""
@@ -143,7 +145,7 @@ class ProgressBarReporter(LineReporter):
 
 def make_reporter(run_dir: RunDir | None) -> LineReporter:
     """Return a progress bar on a terminal, plain lines otherwise."""
-    return ProgressBarReporter(run_dir) if sys.stderr.isatty() else LineReporter(run_dir)
+    return ProgressBarReporter(run_dir) if on_terminal() else LineReporter(run_dir)
 
 
 def format_duration(seconds: float) -> str:

@@ -1,0 +1,80 @@
+"""The progress display of all commands."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+
+class Progress:
+    """A progress bar on standard error, with a spinner; without a total, the spinner alone moves.
+
+        with Progress("reading", total=len(lines)) as progress:
+            for line in lines:
+                progress.advance()
+
+    It disappears at the end. If standard error is not a terminal, nothing is shown. Standard output is left alone, so
+    that results can go to a file meanwhile.
+    """
+
+    def __init__(self, description: str = "", total: int | None = None, completed: int = 0) -> None:
+        self._display: Any = _make_display() if on_terminal() else None
+        if self._display is not None:
+            self._task = self._display.add_task(description, total=total, completed=completed)
+
+    def __enter__(self) -> Progress:
+        self.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.stop()
+
+    def start(self) -> None:
+        """Show the display."""
+        if self._display is not None:
+            self._display.start()
+
+    def stop(self) -> None:
+        """Remove the display."""
+        if self._display is not None:
+            self._display.stop()
+
+    def advance(self, count: int = 1) -> None:
+        """Add to the completed amount."""
+        if self._display is not None:
+            self._display.advance(self._task, count)
+
+    def update(self, completed: int, total: int, description: str) -> None:
+        """Set all values."""
+        if self._display is not None:
+            self._display.update(self._task, completed=completed, total=total, description=description)
+
+    def print(self, line: str) -> None:
+        """Print a line on standard error, above the bar if there is one."""
+        if self._display is None:
+            sys.stderr.write(line + "\n")
+            sys.stderr.flush()
+        else:
+            self._display.console.print(line, soft_wrap=True)
+
+
+def on_terminal() -> bool:
+    """Return whether standard error is a terminal."""
+    return sys.stderr is not None and sys.stderr.isatty()
+
+
+def _make_display() -> Any:
+    from rich.console import Console
+    from rich.progress import BarColumn, SpinnerColumn, TaskProgressColumn, TextColumn, TimeRemainingColumn
+    from rich.progress import Progress as Display
+
+    columns = (
+        SpinnerColumn(),
+        BarColumn(),
+        TaskProgressColumn(),
+        TimeRemainingColumn(),
+        TextColumn("{task.description}", markup=False),
+    )
+    console = Console(stderr=True, highlight=False, markup=False, emoji=False)
+    # rich would send standard output to the console of the display, which is standard error.
+    return Display(*columns, console=console, transient=True, redirect_stdout=False)
