@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from regard.checkpoint.files import CheckpointError
+from regard.checkpoint.model_folder import CheckpointError
 
 ALLOW_PATTERNS = ["*.json", "*.safetensors", "*.txt", "*.model", "*.spm"]
 

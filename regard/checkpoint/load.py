@@ -16,9 +16,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from regard.checkpoint.files import CONFIG_FILE, CheckpointError, LazyTensor, open_tensors, read_json
+from regard.checkpoint.model_folder import CONFIG_FILE, REGARD_MODEL_TYPE, CheckpointError, ModelFolder
 from regard.checkpoint.quantized_tensor import QuantizedTensor, dequantize_tensors, split_quantized
 from regard.checkpoint.report import LoadReport, LoadStatus, Origin
+from regard.checkpoint.tensor_files import LazyTensor
 from regard.families.family import ConfigError, Family
 from regard.families.registry import FAMILIES
 from regard.families.weight_map import Identity, TensorMapping, resolve_entries
@@ -31,8 +32,6 @@ from regard.transformer.network import DecoderOnly, EncoderDecoder, EncoderOnly
 from regard.transformer.two_stream import TwoStream
 
 AnyNetwork = EncoderOnly | DecoderOnly | EncoderDecoder | TwoStream | DualEncoder
-REGARD_MODEL_TYPE = "regard"
-"""The `model_type` of networks of no published family, saved in regard's own layout."""
 
 
 def load(
@@ -55,9 +54,10 @@ def load(
     `keep_int8` returns the names of weights that stay int8 if the folder has them in int8: the quantized values replace
     the weight, and the module gets a buffer `scale`. Such a network must go through `engine.compile` before use.
     """
-    folder = Path(folder)
-    values = _override_config(_read_config(folder), config_overrides or {})
-    with open_tensors(folder) as tensors:
+    files, folder = ModelFolder(folder), Path(folder)
+    values = _override_config(files.config, config_overrides or {})
+    _ = files.info  # a folder of a newer version is refused before anything is loaded
+    with files.tensors() as tensors:
         stored = dequantize_tensors(_rename_gamma_beta(tensors, folder), str(folder))
         if values.get("model_type") == REGARD_MODEL_TYPE:
             design, origin, layout = _regard_config(values, architecture, folder), None, None
@@ -85,19 +85,6 @@ class LoadPlan:
     network: AnyNetwork
     mappings: list[TensorMapping]
     report: LoadReport
-
-
-def _read_config(folder: Path) -> dict[str, Any]:
-    if not folder.exists():
-        raise CheckpointError(
-            f"folder {folder} does not exist. Nothing is downloaded unless requested: "
-            "`regard.load(name, download=True)` downloads a model from the Hugging Face hub"
-        )
-    if not folder.is_dir():
-        raise CheckpointError(f"{folder} is a file: pass its folder")
-    if not any(folder.iterdir()):
-        raise CheckpointError(f"{folder} is empty: expected {CONFIG_FILE} and model.safetensors")
-    return read_json(folder / CONFIG_FILE)
 
 
 def _override_config(values: dict[str, Any], overrides: Mapping[str, Any]) -> dict[str, Any]:

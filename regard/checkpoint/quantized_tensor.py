@@ -14,7 +14,8 @@ import torch
 from jaxtyping import Float, Int8
 from torch import Tensor
 
-from regard.checkpoint.files import CheckpointError, LazyTensor
+from regard.checkpoint.model_folder import CheckpointError
+from regard.checkpoint.tensor_files import LazyTensor
 from regard.families.weight_map import TensorMapping
 
 QMAX = 127

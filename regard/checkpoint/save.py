@@ -15,8 +15,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from regard.checkpoint.files import CONFIG_FILE, write_json, write_tensors
-from regard.checkpoint.load import REGARD_MODEL_TYPE, AnyNetwork
+from regard.checkpoint.load import AnyNetwork
+from regard.checkpoint.model_folder import REGARD_MODEL_TYPE, Companions, ModelFolder
 from regard.checkpoint.quantized_tensor import SCALE_SUFFIX, collapse_scale, quantize
 from regard.checkpoint.report import Origin
 from regard.families.family import ConfigError, same_architecture
@@ -34,12 +34,14 @@ def save(
     dtype: torch.dtype | None = None,
     regard_layout: bool = False,
     int8_weights: Collection[str] = (),
+    companions: Companions | None = None,
 ) -> str:
     """Write a network to a folder and return the layout: the name of a family, or "regard".
 
     `origin` is that of the report from loading the network: its config is written again key by key. With
     `regard_layout` the network is saved in regard's own layout even if it belongs to a family. The weights in
     `int8_weights` are quantized (`quantized_tensor.py`): a quarter of the size, and only this library can load them.
+    `companions` are written too: tokenizer, generation config, regard.json; without them, those in the folder stay.
     """
     folder = Path(folder)
     if folder.exists() and not folder.is_dir():
@@ -61,9 +63,7 @@ def save(
     tensors |= {name: value.to(saved_dtype).clone() for name, value in _family_buffers(network, values).items()}
     dtype_keys = [key for key in ("dtype", "torch_dtype") if key in values] or ["dtype"]
     values = {**values, **dict.fromkeys(dtype_keys, str(saved_dtype).removeprefix("torch."))}
-    folder.mkdir(parents=True, exist_ok=True)
-    write_tensors(folder, tensors)
-    write_json(folder / CONFIG_FILE, values)
+    ModelFolder(folder).write(values, tensors, companions)
     return str(values["model_type"])
 
 

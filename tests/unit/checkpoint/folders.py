@@ -12,8 +12,8 @@ import torch
 from safetensors.torch import load_file, save_file
 from unit.families.common import FAMILIES
 
-from regard.checkpoint.files import CheckpointError
 from regard.checkpoint.load import load
+from regard.checkpoint.model_folder import CheckpointError
 from regard.checkpoint.report import Origin
 from regard.checkpoint.save import save
 from regard.families.family import PublishedConfig

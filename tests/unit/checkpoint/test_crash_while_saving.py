@@ -6,10 +6,11 @@ from pathlib import Path
 import pytest
 from unit.checkpoint.folders import network_of, same, weights, write_folder
 
-from regard.checkpoint import files
-from regard.checkpoint.files import atomic_write, write_json, write_tensors
+from regard.checkpoint import tensor_files
 from regard.checkpoint.load import load
 from regard.checkpoint.save import save
+from regard.checkpoint.tensor_files import write_tensors
+from regard.files import atomic_write, write_json
 
 ONE_BLOCK = dict(num_hidden_layers=1)
 OLD = network_of("BertForMaskedLM", seed=0, **ONE_BLOCK)
@@ -58,7 +59,7 @@ def assert_untouched(folder, before):
 
 def test_a_writer_that_stops_halfway(folder, monkeypatch):
     before = content(folder)
-    monkeypatch.setattr(files, "save_file", half_written)
+    monkeypatch.setattr(tensor_files, "save_file", half_written)
     with pytest.raises(Failure):
         save(NEW, folder)
     assert_untouched(folder, before)
@@ -81,7 +82,7 @@ def test_an_interrupt(folder, monkeypatch):
         Path(path).write_bytes(b"half a file")
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(files, "save_file", interrupted)
+    monkeypatch.setattr(tensor_files, "save_file", interrupted)
     with pytest.raises(KeyboardInterrupt):
         save(NEW, folder)
     assert_untouched(folder, before)
@@ -101,7 +102,7 @@ def test_a_config_that_cannot_be_written_leaves_the_old_one(folder, monkeypatch)
 
 def test_shards_over_one_file_that_fail_in_between(folder, monkeypatch):
     new = dict(weights(write_folder(folder / "other", seed=1, **ONE_BLOCK)))
-    monkeypatch.setattr(files, "save_file", fail_at(3, files.save_file))
+    monkeypatch.setattr(tensor_files, "save_file", fail_at(3, tensor_files.save_file))
     with pytest.raises(Failure):
         write_tensors(folder, new, max_shard_bytes=4000)
     assert not list(folder.glob(".*"))
@@ -111,7 +112,7 @@ def test_shards_over_one_file_that_fail_in_between(folder, monkeypatch):
 def test_shards_over_shards_that_fail_in_between(folder, monkeypatch):
     new = dict(weights(write_folder(folder / "other", seed=1, **ONE_BLOCK)))
     write_tensors(folder, weights(folder), max_shard_bytes=4000)
-    monkeypatch.setattr(files, "save_file", fail_at(3, files.save_file))
+    monkeypatch.setattr(tensor_files, "save_file", fail_at(3, tensor_files.save_file))
     with pytest.raises(Failure):
         write_tensors(folder, new, max_shard_bytes=4000)
     monkeypatch.undo()

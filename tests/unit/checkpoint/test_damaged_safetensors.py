@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from unit.checkpoint.folders import network_of, refusal, same, says, write_bytes, write_folder, write_raw
 from unit.checkpoint.limits import confined
 
-from regard.checkpoint.files import CheckpointError
 from regard.checkpoint.load import load
+from regard.checkpoint.model_folder import CheckpointError
 
 FILE = "FOLDER/model.safetensors"
 COPY_AGAIN = "copy it again"

@@ -5,8 +5,8 @@ from unit.checkpoint.folders import LAYERS, SMALL, refusal, says, weights, with_
 from unit.checkpoint.limits import confined
 from unit.families.common import FAMILIES
 
-from regard.checkpoint.files import CheckpointError
 from regard.checkpoint.load import load
+from regard.checkpoint.model_folder import CheckpointError
 
 STORED_NOWHERE = {
     ("llama", "max_position_embeddings"),

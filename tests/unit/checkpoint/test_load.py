@@ -16,10 +16,10 @@ from unit.checkpoint.folders import (
     write_weights,
 )
 
-from regard.checkpoint.files import write_tensors
 from regard.checkpoint.load import load
 from regard.checkpoint.report import LoadStatus
 from regard.checkpoint.save import save
+from regard.checkpoint.tensor_files import write_tensors
 from regard.transformer.config import Weights
 
 ONE_BLOCK = dict(num_hidden_layers=1)

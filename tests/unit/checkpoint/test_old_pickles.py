@@ -10,9 +10,9 @@ import torch
 from torch import nn
 from unit.checkpoint.folders import network_of, refusal, same, says, weights, write_bytes, write_folder, write_pickle
 
-from regard.checkpoint.files import write_json
 from regard.checkpoint.load import load
 from regard.checkpoint.save import save
+from regard.files import write_json
 
 FILE = "FOLDER/pytorch_model.bin"
 ONE_BLOCK = dict(num_hidden_layers=1)

@@ -19,9 +19,9 @@ from unit.checkpoint.folders import (
     write_folder,
 )
 
-from regard.checkpoint.files import write_tensors
 from regard.checkpoint.load import load
 from regard.checkpoint.save import save
+from regard.checkpoint.tensor_files import write_tensors
 from regard.transformer.config import ALiBi, NormOrder, RMSNorm
 from regard.transformer.config_json import to_json
 

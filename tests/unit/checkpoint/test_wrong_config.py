@@ -19,7 +19,7 @@ def bert(tmp_path):
     ("key", "value", "parts"),
     [
         ("use_flux_capacitor", 88, ["'use_flux_capacitor'", "88", "Remove it"]),
-        ("hidden_sise", 24, ["'hidden_sise'", "Did you mean 'hidden_size'?"]),
+        ("hidden_sise", 24, ["'hidden_sise' (did you mean 'hidden_size'?)"]),
         ("hidden_size", "24", ["hidden_size", "int", "'24'"]),
         ("num_attention_heads", 5, ["hidden_size 24", "multiple", "num_attention_heads 5"]),
     ],

@@ -5,8 +5,9 @@ import json
 import pytest
 from unit.checkpoint.folders import network_of, refusal, same, says, weights, write_folder
 
-from regard.checkpoint.files import WEIGHTS_FILE, write_json, write_tensors
 from regard.checkpoint.load import load
+from regard.checkpoint.tensor_files import WEIGHTS_FILE, write_tensors
+from regard.files import write_json
 
 INDEX = f"{WEIGHTS_FILE}.index.json"
 
@@ -58,7 +59,7 @@ def test_no_config(folder):
         (b"[1, 2]", ["expected a JSON object", "found list"]),
         (b'"bert"', ["expected a JSON object", "found str"]),
         (b"null", ["expected a JSON object", "found NoneType"]),
-        (b"\xff\xfe{\x00}\x00", ["cannot be read as text"]),
+        (b"\xff\xfe{\x00}\x00", ["byte 1 is not valid UTF-8"]),
         (b'{"a":' * 100_000, ["nested too deeply"]),
         (b"[" * 100_000, ["nested too deeply"]),
         (b'{"vocab_size": 1' + 5000 * b"0" + b"}", ["5001 digits"]),

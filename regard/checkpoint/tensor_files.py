@@ -1,4 +1,4 @@
-"""Checkpoint files: untrusted files are read safely, and files are written atomically.
+"""The tensors of a checkpoint: untrusted files are read safely, and files are written atomically.
 
 No code is executed: safetensors is plain data, and an old `pytorch_model.bin` goes through torch's restricted loader,
 which accepts only tensors. No memory is allocated on the word of a header: names, dtypes and shapes are read first, and
@@ -7,11 +7,9 @@ each tensor is read on demand from the memory-mapped file.
 
 from __future__ import annotations
 
-import json
-import os
 import pickle
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
@@ -21,7 +19,9 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-CONFIG_FILE = "config.json"
+from regard.checkpoint.model_folder import CheckpointError
+from regard.files import atomic_write_all, read_json, write_json
+
 WEIGHTS_FILE = "model.safetensors"
 PICKLE_WEIGHTS_FILE = "pytorch_model.bin"
 MAX_SHARD_BYTES = 5 * 10**9
@@ -32,10 +32,6 @@ DTYPES = {
     "F16": torch.float16,
     "BF16": torch.bfloat16,
 }
-
-
-class CheckpointError(ValueError):
-    """A checkpoint cannot be read. The message names the file, what was found, what was expected and what to do."""
 
 
 @dataclass(frozen=True)
@@ -57,27 +53,6 @@ class LazyTensor:
         if self.read_quantized is not None and other.read_quantized is not None:
             return all(map(torch.equal, self.read_quantized(), other.read_quantized()))
         return torch.equal(self.read(), other.read())
-
-
-def read_json(path: Path) -> dict[str, Any]:
-    """Read a JSON object from a file."""
-    try:
-        text = path.read_text(encoding="utf-8")
-    except FileNotFoundError:
-        raise CheckpointError(f"{path} does not exist") from None
-    except (UnicodeDecodeError, OSError) as error:
-        raise CheckpointError(f"{path} cannot be read as text: {error}") from None
-    try:
-        value = json.loads(text)
-    except json.JSONDecodeError as error:
-        raise CheckpointError(f"{path}, line {error.lineno}: invalid JSON ({error.msg})") from None
-    except RecursionError:
-        raise CheckpointError(f"{path}: JSON nested too deeply") from None
-    except ValueError as error:
-        raise CheckpointError(f"{path}: invalid JSON ({error})") from None
-    if not isinstance(value, dict):
-        raise CheckpointError(f"{path}: expected a JSON object, found {type(value).__name__}")
-    return value
 
 
 @contextmanager
@@ -113,7 +88,7 @@ def _index_tensors(
 
 
 def _shard_paths(index: Path) -> list[Path]:
-    names = read_json(index).get("weight_map")
+    names = read_json(index, CheckpointError).get("weight_map")
     if not isinstance(names, dict) or not all(isinstance(name, str) for name in names.values()):
         raise CheckpointError(f"{index}: expected a `weight_map` of tensor names to file names")
     paths = []
@@ -179,25 +154,6 @@ def _loaded_tensor(name: str, value: Tensor) -> LazyTensor:
     return LazyTensor(name, tuple(value.shape), value.dtype if value.is_floating_point() else None, lambda: value)
 
 
-@contextmanager
-def atomic_write(path: Path) -> Iterator[Path]:
-    """Yield a temporary path to write to; on success, flush the file and rename it to `path` atomically."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
-        yield temporary
-        with temporary.open("rb+") as file:
-            os.fsync(file.fileno())
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
-
-
-def write_json(path: Path, value: Mapping[str, Any]) -> None:
-    """Write a JSON object to a file."""
-    with atomic_write(path) as temporary:
-        temporary.write_text(json.dumps(value, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
-
-
 def write_tensors(folder: Path, tensors: Mapping[str, Tensor], max_shard_bytes: int = MAX_SHARD_BYTES) -> None:
     """Write tensors to `model.safetensors`, or to shards with an index if they exceed `max_shard_bytes`."""
     shards: list[dict[str, Tensor]] = [{}]
@@ -226,12 +182,11 @@ def write_safetensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
 
 
 def _write_all(files: Mapping[Path, Mapping[str, Tensor]]) -> None:
-    """Write all files or none: they are renamed to their final names after the last one is written."""
-    with ExitStack() as stack:
-        for path, tensors in files.items():
-            temporary = stack.enter_context(atomic_write(path))
+    """Write all files or none."""
+    with atomic_write_all(files) as temporary:
+        for (path, tensors), part in zip(files.items(), temporary, strict=True):
             try:
-                save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, temporary, {"format": "pt"})
+                save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, part, {"format": "pt"})
             except SafetensorError as error:
                 raise OSError(f"{path}: {error}") from None  # a full disk or missing permission, not the tensors
 

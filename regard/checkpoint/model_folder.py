@@ -1,0 +1,220 @@
+"""The model folder: the one reader and writer of its files. docs/model-folders.md describes them.
+
+Reading is lazy, and nothing here imports torch before tensors are read or written: a tokenizer is loaded without it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, suppress
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypedDict, cast
+
+from regard.files import read_json, write_files, write_json
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from regard.checkpoint.tensor_files import LazyTensor
+
+CONFIG_FILE = "config.json"
+GENERATION_CONFIG_FILE = "generation_config.json"
+INFO_FILE = "regard.json"
+OLD_QUANTIZATION_FILE = "engine.json"
+"""The file of the quantization record in folders of version 0.1."""
+REGARD_MODEL_TYPE = "regard"
+"""The `model_type` of networks of no published family, saved in regard's own layout."""
+FORMAT_VERSION = 1
+"""The version of regard.json."""
+
+COMPANION_FILES = (
+    *("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"),
+    *("vocab.txt", "vocab.json", "merges.txt", "target_vocab.json", "source.spm", "target.spm"),
+    *("spiece.model", "sentencepiece.bpe.model", "tokenizer.model"),
+    *("target/tokenizer.json", "target/tokenizer_config.json"),
+    GENERATION_CONFIG_FILE,
+)
+"""Files besides the weights, config.json and regard.json. Those that a newly saved model does not have are removed."""
+COMPANION_PATTERNS = (*COMPANION_FILES, "tokenizer*", "vocab*", "*.model", "*.spm")
+"""Files that are copied with a model, byte for byte."""
+
+
+class CheckpointError(ValueError):
+    """A checkpoint cannot be read. The message names the file, what was found, what was expected and what to do."""
+
+
+class QuantizationRecord(TypedDict):
+    """The key `quantization` of regard.json."""
+
+    precision: str
+    """The precision that the weights were quantized for: int8."""
+    quantization_error: dict[str, Any] | None
+    """The fields of `QuantizationMetrics`; null if it was not measured."""
+
+
+class ModelInfo(TypedDict, total=False):
+    """The content of regard.json: what the other files have no place for. Unknown keys are kept in copies."""
+
+    format_version: int
+    """The version of this schema. Files without it are older than version 1, which reads them too."""
+    task: str
+    """The task that the model was trained for: `translate`, `classify` …"""
+    labels: list[str]
+    """The label names, in the order of the logits. A published family has them in config.json too."""
+    temperature: float
+    """The number that logits are divided by before the softmax, so that probabilities are calibrated."""
+    pooling: str
+    """How the vectors of the tokens become the vector of a text: `mean`, `first`, `last` …"""
+    prompts: dict[str, str]
+    """Texts that are put before an input, by name: `query`, `passage`."""
+    quantization: QuantizationRecord
+    """The precision that the weights were quantized for, and the quantization error."""
+    test_evaluations: dict[str, int]
+    """How often the model was evaluated on each test set, by the name of the test set."""
+    recipe: dict[str, Any]
+    """The recipe that the model was trained with, all defaults filled in."""
+    metrics: dict[str, float]
+    """Metrics of the model on its validation data."""
+
+
+@dataclass(frozen=True)
+class Companions:
+    """What a model folder holds besides the network."""
+
+    files: Mapping[str, bytes]
+    """Tokenizer files and generation_config.json, by name."""
+    info: ModelInfo
+    """The content of regard.json."""
+
+    def without_head(self) -> Companions:
+        """Return the same for a network with a new head: what describes the old one is left out."""
+        return Companions(self.files, _without(self.info, "labels", "temperature", "metrics"))
+
+
+class ModelFolder:
+    """The files of a model folder. JSON files are read once, at the first access."""
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+
+    @cached_property
+    def config(self) -> dict[str, Any]:
+        """The content of config.json."""
+        if not self.path.exists():
+            raise CheckpointError(
+                f"folder {self.path} does not exist. Nothing is downloaded unless requested: "
+                "`regard.load(name, download=True)` downloads a model from the Hugging Face hub"
+            )
+        if not self.path.is_dir():
+            raise CheckpointError(f"{self.path} is a file: pass its folder")
+        if not any(self.path.iterdir()):
+            raise CheckpointError(f"{self.path} is empty: expected {CONFIG_FILE} and model.safetensors")
+        return read_json(self.path / CONFIG_FILE, CheckpointError)
+
+    @cached_property
+    def generation_config(self) -> dict[str, Any]:
+        """The content of generation_config.json; empty if there is none."""
+        return self.read_if_exists(GENERATION_CONFIG_FILE)
+
+    @cached_property
+    def info(self) -> ModelInfo:
+        """The content of regard.json; empty if there is none. An older quantization record is included."""
+        values = self.read_if_exists(INFO_FILE)
+        _check_info(values, self.path / INFO_FILE)
+        if "quantization" not in values and (old := self.read_if_exists(OLD_QUANTIZATION_FILE)):
+            values = {**values, "quantization": old}
+        return cast(ModelInfo, values)
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """The label names in the order of the logits; empty if the folder has none."""
+        if "labels" in self.info:
+            return tuple(self.info["labels"])
+        names = self.read_if_exists(CONFIG_FILE).get("id2label") or {}
+        return tuple(name for _, name in sorted((int(number), str(name)) for number, name in names.items()))
+
+    def read_if_exists(self, name: str, error: type[ValueError] = CheckpointError) -> dict[str, Any]:
+        """Read a JSON file of the folder; return an empty object if it does not exist."""
+        path = self.path / name
+        return read_json(path, error) if path.is_file() else {}
+
+    def tensors(self) -> AbstractContextManager[dict[str, LazyTensor]]:
+        """Open all tensors by name."""
+        from regard.checkpoint.tensor_files import open_tensors
+
+        return open_tensors(self.path)
+
+    def companions(self) -> Companions:
+        """Read what a copy of the folder needs besides the network."""
+        if not self.path.is_dir():
+            raise CheckpointError(
+                f"folder {self.path} no longer exists, so its tokenizer and generation config cannot be copied: "
+                "restore it, or save only the network with `regard.checkpoint.save.save`"
+            )
+        paths = {path for pattern in COMPANION_PATTERNS for path in self.path.glob(pattern) if path.is_file()}
+        files = {path.relative_to(self.path).as_posix(): path.read_bytes() for path in sorted(paths)}
+        return Companions(files, _without(self.info, "quantization"))  # it is about the weights of this folder
+
+    def write(
+        self, config: Mapping[str, Any], tensors: Mapping[str, Tensor], companions: Companions | None = None
+    ) -> None:
+        """Write the weights, then config.json, then the companions, each file atomically.
+
+        Files of an earlier model that this one does not have are removed: shards, tokenizer files, generation config,
+        quantization record. Without companions, those in the folder stay, except for the quantization record.
+        """
+        from regard.checkpoint.tensor_files import write_tensors
+
+        self.path.mkdir(parents=True, exist_ok=True)
+        if companions is None and "quantization" in self.info:
+            self.write_info(_without(self.info, "quantization"))
+        write_tensors(self.path, tensors)
+        labels = companions.info.get("labels") if companions else None
+        write_json(self.path / CONFIG_FILE, _with_label_names(config, labels))
+        if companions is not None:
+            write_files(self.path, companions.files)
+            self._remove(*(name for name in COMPANION_FILES if name not in companions.files))
+            self.write_info(companions.info)
+        for name in ("config", "generation_config"):
+            vars(self).pop(name, None)  # read them again
+
+    def write_info(self, info: ModelInfo) -> None:
+        """Write regard.json; without any information there is no such file."""
+        values = _without(info, "format_version")
+        if values:
+            write_json(self.path / INFO_FILE, {"format_version": FORMAT_VERSION, **values})
+        self._remove(OLD_QUANTIZATION_FILE, *(() if values else (INFO_FILE,)))
+        vars(self).pop("info", None)
+
+    def _remove(self, *names: str) -> None:
+        for name in names:
+            (self.path / name).unlink(missing_ok=True)
+        with suppress(OSError):  # it does not exist, or has other files
+            (self.path / "target").rmdir()
+
+
+def _without(info: ModelInfo, *keys: str) -> ModelInfo:
+    return cast(ModelInfo, {key: value for key, value in info.items() if key not in keys})
+
+
+def _check_info(values: Mapping[str, Any], path: Path) -> None:
+    version, labels = values.get("format_version", FORMAT_VERSION), values.get("labels", [])
+    if not isinstance(version, int) or isinstance(version, bool):
+        raise CheckpointError(f"{path}: format_version is {version!r}; expected an integer")
+    if version > FORMAT_VERSION:
+        raise CheckpointError(
+            f"{path}: format_version {version} is newer than {FORMAT_VERSION}, the newest that this version of regard "
+            "reads: update regard (`pip install --upgrade regard`)"
+        )
+    if not isinstance(labels, list) or not all(isinstance(label, str) for label in labels):
+        raise CheckpointError(f"{path}: labels is {labels!r}; expected a list of label names")
+
+
+def _with_label_names(config: Mapping[str, Any], labels: Sequence[str] | None) -> dict[str, Any]:
+    """Add the label names to a published config. regard's own configs have no place for them."""
+    if not labels or config["model_type"] == REGARD_MODEL_TYPE:
+        return dict(config)
+    names = {str(number): name for number, name in enumerate(labels)}
+    return {**config, "id2label": names, "label2id": {name: number for number, name in enumerate(labels)}}
