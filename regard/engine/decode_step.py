@@ -25,7 +25,8 @@ from regard.transformer.attention import EncoderOutput
 from regard.transformer.batch_layout import BatchLayout
 from regard.transformer.cache import Cache, Memory
 from regard.transformer.head_base import LogitsAt
-from regard.transformer.network import DecoderOnly, EncoderDecoder, Output
+from regard.transformer.network import DecoderOnly, EncoderDecoder
+from regard.transformer.network_base import Output
 from regard.transformer.packing import AnyMask, TargetIds, TargetMask, TokenIds
 
 

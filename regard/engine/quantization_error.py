@@ -4,27 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from regard.checkpoint.files import read_json, write_json
+from regard.checkpoint.model_folder import INFO_FILE, OLD_QUANTIZATION_FILE, ModelFolder, QuantizationRecord
 from regard.engine.linear import Precision
 from regard.transformer.batch_layout import BatchLayout
 from regard.transformer.network import EncoderDecoder
 
-ENGINE_FILE = "engine.json"
-"""The file of a model folder with the precision that its weights were quantized for, and the quantization error."""
 OLD_FIELDS = {
     "on": "dataset",
     "cosine": "cosine_similarity",
     "agreement": "top1_agreement",
     "divergence": "kl_divergence",
 }
-"""Fields of `QuantizationMetrics` under their names in older files, where they are under the key "loss"."""
+"""Fields of `QuantizationMetrics` under their names in older records, where they are under the key "loss"."""
 
 
 @dataclass(frozen=True)
@@ -103,28 +100,29 @@ def _pack_tokens(sequences: Sequence[Sequence[int]]) -> tuple[Int[Tensor, " toke
     return tokens, BatchLayout.of([len(sequence) for sequence in sequences])
 
 
-def write_engine_file(folder: Path, precision: Precision, metrics: QuantizationMetrics | None) -> None:
+def write_quantization_record(folder: ModelFolder, precision: Precision, metrics: QuantizationMetrics | None) -> None:
     """Write the precision that the weights of a folder were quantized for, and the quantization error."""
     error = None if metrics is None else asdict(metrics)
-    write_json(folder / ENGINE_FILE, {"precision": precision.value, "quantization_error": error})
+    record: QuantizationRecord = {"precision": precision.value, "quantization_error": error}
+    folder.write_info({**folder.info, "quantization": record})
 
 
-def read_engine_file(folder: Path | None) -> tuple[Precision, QuantizationMetrics | None] | None:
-    """Read the precision and the quantization error of a folder; None if it has no such file."""
-    if folder is None or not (folder / ENGINE_FILE).is_file():
+def read_quantization_record(folder: ModelFolder) -> tuple[Precision, QuantizationMetrics | None] | None:
+    """Read the precision and the quantization error of a folder; None if its weights are not quantized."""
+    record = folder.info.get("quantization")
+    if record is None:
         return None
-    values: dict[str, Any] = read_json(folder / ENGINE_FILE)
     try:
-        return Precision(values["precision"]), _parse_metrics(values)
+        return Precision(record["precision"]), _parse_metrics(record)
     except (KeyError, ValueError, TypeError) as error:
+        name = OLD_QUANTIZATION_FILE if (folder.path / OLD_QUANTIZATION_FILE).is_file() else INFO_FILE
         raise ValueError(
-            f'{folder / ENGINE_FILE}: expected "precision" and "quantization_error" ({error}): '
-            "run `regard convert` again"
+            f'{folder.path / name}: expected "precision" and "quantization_error" ({error}): run `regard convert` again'
         ) from None
 
 
 def _parse_metrics(values: Mapping[str, Any]) -> QuantizationMetrics | None:
-    """Return the quantization error, which older files have under "loss" with other field names."""
+    """Return the quantization error, which older records have under "loss" with other field names."""
     if "quantization_error" in values:
         fields = values["quantization_error"]
         return None if fields is None else QuantizationMetrics(**fields)

@@ -1,7 +1,7 @@
 """Decoding: from a network to generated tokens.
 
-Suggested reading order: sequence, logits_processors, stopping_criteria, topk, search, beam, result, decoder_state,
-inputs, decoding_options, running_batch, scheduler, scoring.
+Suggested reading order: sequence, logits_processors, stopping_criteria, topk, search, beam, result, inputs,
+decoding_options, running_batch, scheduler, scoring.
 """
 
 from regard.lazy import attach

@@ -6,10 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import Enum, auto
 
-from torch import nn
-
-from regard.generation.decoder_state import GenerativeNetwork
-from regard.transformer import config
+from regard.transformer.interface import GenerativeNetwork, LengthLimits, Predicts
 
 DEFAULT_MAX_NEW_TOKENS = 1024
 """Default of `max_new_tokens` for a network without a maximum length."""
@@ -51,56 +48,25 @@ class PreparedInputs:
     """Number of tokens that were removed."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class LengthLimits:
-    """The vocabulary and the maximum lengths of one side of a network."""
-
-    vocabulary: int
-    max_positions: int | None
-    """Number of learned position embeddings: a hard limit."""
-    context_length: int | None
-    """The length that the network was designed for; longer sequences are possible if `max_positions` is None."""
-
-
-def check_generative(network: nn.Module) -> GenerativeNetwork:
+def check_generative(network: object) -> GenerativeNetwork:
     """Return the network; raise a ValueError if it cannot generate."""
     if not isinstance(network, GenerativeNetwork):
-        raise ValueError(f"{type(network).__name__} cannot generate: it has no decoder")
-    head = getattr(network.config, "head", None)
-    if not isinstance(head, config.LanguageModel | config.AdaptiveLanguageModel | config.TwoHeads):
+        raise ValueError(
+            f"{type(network).__name__} cannot generate: it has no decoder "
+            "(expected the members of regard.transformer.interface.GenerativeNetwork)"
+        )
+    if Predicts.NEXT_TOKEN not in network.predicts:
         raise ValueError("this network cannot generate: it has no language modelling head")
     if network.training:
         raise ValueError("the network is in training mode (dropout is active): call network.eval() first")
     return network
 
 
-def length_limits(network: GenerativeNetwork) -> tuple[LengthLimits | None, LengthLimits]:
-    """Return the limits of the source (None without an encoder) and those of the decoder."""
-    design = network.config
-    if isinstance(design, config.EncoderDecoder):
-        source = _length_limits(design.source, design.encoder)
-        return source, _length_limits(design.target, design.decoder, source.vocabulary)
-    assert isinstance(design, config.DecoderOnly | config.TwoStream)
-    return None, _length_limits(
-        design.embedding, design.decoder if isinstance(design, config.DecoderOnly) else design.encoder
-    )
-
-
-def _length_limits(embedding: config.Embedding, stack: config.Stack, shared_vocabulary: int = 0) -> LengthLimits:
-    tokens, position = embedding.tokens, embedding.position
-    vocabulary = tokens.vocabulary if isinstance(tokens, config.Tokens | config.AdaptiveTokens) else shared_vocabulary
-    max_positions = position.length if isinstance(position, config.Learned) else None
-    context_length = position.length if isinstance(position, config.Sinusoidal) else max_positions
-    if isinstance(stack.position, config.Rotary):
-        context_length = stack.position.length
-    return LengthLimits(vocabulary=vocabulary, max_positions=max_positions, context_length=context_length)
-
-
 def prepare_inputs(
     network: GenerativeNetwork, index: int, inputs: Inputs, max_new_tokens: int | None, overlong_input: OverlongInput
 ) -> PreparedInputs:
     """Check one input, truncate it if that is allowed, and compute its maximum number of new tokens."""
-    source_limits, target_limits = length_limits(network)
+    source_limits, target_limits = network.limits
     name = f"input {index + 1}"
     _check_tokens(f"the prompt of {name}", inputs.prompt, target_limits)
     truncated = 0

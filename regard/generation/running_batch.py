@@ -8,14 +8,14 @@ from functools import cached_property
 
 import torch
 
-from regard.generation import decoder_state
-from regard.generation.decoder_state import DecoderState, GenerativeNetwork
 from regard.generation.decoding_options import DecodingOptions
 from regard.generation.inputs import PreparedInputs
 from regard.generation.logits_processors import Logits
 from regard.generation.search import SearchState
 from regard.generation.sequence import TokenSequence
 from regard.transformer.activation_capture import capture
+from regard.transformer.decoder_state import DecoderState
+from regard.transformer.interface import GenerativeNetwork
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ class RunningBatch:
         """Read the prompts of new requests and generate their first token; return the requests that are finished."""
         assert not self.prefilled
         sources = [request.prepared.inputs.source or () for request in requests]
-        state = decoder_state.init_decoder_state(self.network, sources)
+        state = self.network.new_decoder_state(sources)
         sequences = [request.state.sequences[0] for request in requests]
         logits = self._forward(state, [sequence.tokens for sequence in sequences], sequences)
         self.search.step([request.state for request in requests], logits, self.step_options)

@@ -14,8 +14,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
-from torch import nn
-
 from regard.generation.decoding_options import DecodingOptions
 from regard.generation.inputs import Inputs, check_generative, prepare_inputs
 from regard.generation.result import DecodingResult
@@ -57,7 +55,7 @@ class Scheduler:
 
     def __init__(
         self,
-        network: nn.Module,
+        network: object,
         inputs: Iterable[Inputs],
         options: DecodingOptions,
         batch_size: BatchSize,
@@ -133,7 +131,7 @@ class Scheduler:
 
 
 def generate(
-    network: nn.Module,
+    network: object,
     inputs: Iterable[Inputs],
     options: DecodingOptions,
     *,
@@ -152,7 +150,7 @@ def generate(
 
 
 def stream(
-    network: nn.Module,
+    network: object,
     inputs: Iterable[Inputs],
     options: DecodingOptions,
     *,

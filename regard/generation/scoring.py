@@ -10,13 +10,10 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from regard.generation import decoder_state
-from regard.generation.decoder_state import GenerativeNetwork, device_of, pack_tokens
 from regard.generation.inputs import Inputs, OverlongInput, check_generative, prepare_inputs
 from regard.generation.search import log_probabilities
-from regard.transformer.cache import Cache
-from regard.transformer.network import DecoderOnly, EncoderDecoder
-from regard.transformer.two_stream import TwoStream
+from regard.transformer.decoder_state import device_of, pack_tokens
+from regard.transformer.interface import GenerativeNetwork, Reads
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,15 +51,14 @@ def _check_pair(network: GenerativeNetwork, index: int, pair: ScoringPair) -> Sc
 
 @torch.inference_mode()
 def _score_batch(network: GenerativeNetwork, batch: Sequence[ScoringPair]) -> list[SequenceScore]:
-    if isinstance(network, TwoStream) or not isinstance(network.new_cache(), Cache):
+    if not network.scores_in_one_pass:
         return _score_incrementally(network, batch)
     sequences = [[*inputs.prompt, *output[:-1]] for inputs, output in batch]
     tokens, layout = pack_tokens(sequences, device_of(network))
-    if isinstance(network, EncoderDecoder):
+    if network.reads is Reads.SOURCE_AND_TARGET:
         sources, source_layout = pack_tokens([inputs.source or () for inputs, _ in batch], tokens.device)
         packed_logits = network(sources, tokens, layout=source_layout, target_layout=layout).logits
     else:
-        assert isinstance(network, DecoderOnly)
         packed_logits = network(tokens, layout=layout).logits
     scores = []
     for (_, output), logits in zip(batch, packed_logits.split(list(layout.lengths)), strict=True):
@@ -75,7 +71,7 @@ def _score_incrementally(network: GenerativeNetwork, batch: Sequence[ScoringPair
     """Score token by token, for networks whose logits differ when they read all tokens in one forward pass."""
     scores = []
     for inputs, output in batch:
-        state = decoder_state.init_decoder_state(network, None)
+        state = network.new_decoder_state(None if inputs.source is None else [inputs.source])
         logits = [state.step([inputs.prompt]), *(state.step([[token]]) for token in output[:-1])]
         scores.append(SequenceScore(token_scores=tuple(_token_scores(torch.cat(logits), output).tolist())))
     return scores

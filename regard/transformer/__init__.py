@@ -1,9 +1,9 @@
 """The Transformer architecture in plain PyTorch.
 
 Reading order: config, embedding, position, batch_layout, mask, attention_kernel, attention, feedforward, normalization,
-residual, block, stack, head_base, pooling, head, packing, network; then cache, initialization, activation_capture and
-summary. Transformer-XL and XLNet also use relative_attention, adaptive, two_stream and span_search. Images use patches
-and dual_encoder.
+residual, block, stack, head_base, pooling, head, packing, interface, network_base, network; then cache, decoder_state,
+initialization, activation_capture, attention_sites and summary. Transformer-XL and XLNet also use relative_attention,
+adaptive, two_stream and span_search. Images use patches and dual_encoder.
 """
 
 from regard.lazy import attach

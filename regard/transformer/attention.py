@@ -6,15 +6,16 @@ queries, keys and values (`Projection`), and the KV cache (`cache.py`).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
+from torch.utils.hooks import RemovableHandle
 
-from regard.transformer import config
+from regard.transformer import attention_sites, config
 from regard.transformer.attention_kernel import AttentionKernel
 from regard.transformer.batch_layout import BatchLayout, EqualLengthGroup
 from regard.transformer.cache import LayerKVCache
@@ -133,6 +134,8 @@ class Projection(nn.Module):
 class MultiHeadAttention(nn.Module):
     """Multi-head self-attention or cross-attention, with the output projection `output`."""
 
+    capture_sites = attention_sites.SITES
+
     def __init__(self, design: config.Attention, model_dim: int) -> None:
         super().__init__()
         if min(design.heads, design.key_value_heads, design.head_dim) < 1:
@@ -163,6 +166,10 @@ class MultiHeadAttention(nn.Module):
             return self.output(self._attend_packed(query, key, value, context, context.layout))
         cache.append(key, value, context.layout)
         return self.output(self._attend_cached(query, context, cache))
+
+    def capture_hooks(self, activations: Mapping[str, list[Tensor]]) -> Iterator[RemovableHandle]:
+        """Register forward hooks that append the activations at these sites, one tensor per sequence."""
+        return attention_sites.register_hooks(self, activations)
 
     def _cross_attend(
         self, hidden: Tensor, context: AttentionContext, encoder_output: EncoderOutput, cache: LayerKVCache | None

@@ -3,8 +3,8 @@
 A decoder generates one token at a time, and the keys and values of earlier tokens do not change. The cache stores them:
 for each layer a tensor with one row per sequence of the batch, filled from the left to the length of that sequence.
 
-    row 0   k k k k k . . .     length 5         `drop`, `reorder` and `append_rows` work at any time: finished
-    row 1   k k . . . . . .     length 2         sequences leave the batch, queued ones enter, beams are copied
+    row 0   k k k k k . . .     length 5         `reorder` and `append_rows` work at any time: finished sequences
+    row 1   k k . . . . . .     length 2         leave the batch, queued ones enter, beams are copied
 """
 
 from __future__ import annotations
@@ -221,11 +221,6 @@ class Cache:
         order = [row for row in range(len(self.lengths)) for _ in range(copies)]
         self._reorder(self.layers, order)
         self._copies *= copies
-
-    def drop(self, rows: Sequence[int]) -> None:
-        """Drop these rows: their sequences are finished."""
-        dropped = set(rows)
-        self.reorder([row for row in range(len(self.lengths)) if row not in dropped])
 
     def append_rows(self, other: Cache, rows: Sequence[int] | None = None, copies: int = 1) -> None:
         """Append rows of another cache (default: all), each `copies` times: new sequences enter a running batch."""

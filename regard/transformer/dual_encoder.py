@@ -16,7 +16,8 @@ from torch.nn.functional import normalize
 
 from regard.transformer import config
 from regard.transformer.batch_layout import BatchLayout
-from regard.transformer.network import EncoderOnly, Network, Output
+from regard.transformer.network import EncoderOnly
+from regard.transformer.network_base import Network, Output
 from regard.transformer.packing import AnyMask, TokenIds
 
 Images = Float[Tensor, "images channels height width"]  # the number of images may differ from the number of texts

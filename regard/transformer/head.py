@@ -10,7 +10,7 @@ from regard.transformer.adaptive import AdaptiveLanguageModel, AdaptiveTokens
 from regard.transformer.batch_layout import BatchLayout
 from regard.transformer.config import OutputBias, Pooling, Weights
 from regard.transformer.embedding import Tokens
-from regard.transformer.head_base import HeadOutput, HiddenStates, PerTokenHead, Transform
+from regard.transformer.head_base import HeadOutput, HiddenStates, LinearArguments, PerTokenHead, Transform
 from regard.transformer.patches import Patches
 from regard.transformer.pooling import Classification, Features, PatchClassification, Pooler
 from regard.transformer.span_search import AnswerSearch
@@ -33,11 +33,13 @@ class LanguageModel(PerTokenHead):
     def forward(self, x: HiddenStates, layout: BatchLayout) -> HeadOutput:
         """Return the logits at each position."""
         del layout
+        return HeadOutput(token_logits=nn.functional.linear(*self.output_projection(x)))
+
+    def output_projection(self, hidden: HiddenStates) -> LinearArguments:
+        """Return the input of the output projection (hidden states after transform and scale), its weight and bias."""
         if self.transform is not None:
-            x = self.transform(x)
-        if self.scale != 1:
-            x = x * self.scale
-        return HeadOutput(token_logits=nn.functional.linear(x, self.output.weight, self.bias))
+            hidden = self.transform(hidden)
+        return hidden * self.scale if self.scale != 1 else hidden, self.output.weight, self.bias
 
 
 class TokenScores(PerTokenHead):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum, auto
+from typing import Protocol, runtime_checkable
 
 from jaxtyping import Float
 from torch import Tensor, nn
@@ -12,6 +13,10 @@ from regard.transformer import config, normalization
 from regard.transformer.feedforward import ACTIVATIONS
 
 HiddenStates = Float[Tensor, "tokens model"]
+LinearArguments = tuple[
+    Float[Tensor, "tokens dim"], Float[Tensor, "vocabulary dim"], Float[Tensor, " vocabulary"] | None
+]
+"""Input, weight and bias of the linear layer to the vocabulary."""
 
 
 @dataclass(frozen=True)
@@ -47,6 +52,18 @@ class Transform(nn.Module):
 
 class PerTokenHead(nn.Module):
     """A head whose logits for a token depend only on the hidden state of that token."""
+
+    per_token = True
+
+
+@runtime_checkable
+class VocabularyHead(Protocol):
+    """A per-token head that ends with a linear layer to the vocabulary, which a fused loss can compute in chunks."""
+
+    training: bool
+
+    def output_projection(self, hidden: HiddenStates) -> LinearArguments:
+        """Return the input, the weight and the bias of the linear layer."""
 
 
 class HeadWithTokens(nn.Module):

@@ -6,22 +6,21 @@ layer and restored in the output, so no layer computes it.
 
 from __future__ import annotations
 
-import copy
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, TypeVar, Union
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Union
 
 import torch
-from jaxtyping import Float
-from torch import Tensor, nn
 
 from regard.transformer import config, head
 from regard.transformer.attention import EncoderOutput
 from regard.transformer.batch_layout import BatchLayout
 from regard.transformer.cache import Cache, Memory
+from regard.transformer.decoder_state import DecoderOnlyState, EncoderDecoderState
 from regard.transformer.embedding import Embedding
-from regard.transformer.head_base import HeadOutput, HeadWithTokens, LogitsAt, PerTokenHead
+from regard.transformer.head_base import LogitsAt
 from regard.transformer.initialization import initialize
-from regard.transformer.packing import AnyMask, PackedBatch, TargetIds, TargetMask, TokenIds, pack, pack_images
+from regard.transformer.network_base import Network, Output
+from regard.transformer.packing import AnyMask, TargetIds, TargetMask, TokenIds, pack, pack_images
 from regard.transformer.patches import Images, MaskedImages, Patches
 from regard.transformer.position import Learned
 from regard.transformer.stack import Stack
@@ -31,88 +30,6 @@ if TYPE_CHECKING:
     from regard.transformer.two_stream import TwoStream
 
     AnyNetwork = Union["EncoderOnly", "DecoderOnly", "EncoderDecoder", TwoStream, DualEncoder]  # noqa: UP007 - quotes
-
-LOGITS_CHUNK = 128
-"""Number of tokens whose logits are computed at a time if padding has to be restored: enough for an efficient GEMM."""
-
-
-@dataclass(frozen=True)
-class Output:
-    """Output of a network. Padded input gives padded output (zeros at padding), packed input gives packed output."""
-
-    hidden: Float[Tensor, "*tokens model"]
-    """Hidden states after the last block."""
-    logits: Float[Tensor, "*scored labels"] | None = None
-    """Logits of the head: per token; per sequence with `LogitsAt.LAST` or a sequence-level head."""
-    sequence_logits: Float[Tensor, "batch sentence_labels"] | None = None
-    """Sequence-level logits of a head that has both."""
-    cache: Cache | Memory | None = None
-    """The cache that was passed in, extended by the new tokens."""
-    source: EncoderOutput | None = None
-    """The encoder output. Pass it as `source` in the next step, and the encoder does not run again."""
-
-
-NetworkT = TypeVar("NetworkT", bound="Network")
-
-
-class Network(nn.Module):
-    """Base class of all networks: config, head, and the switch for gradient checkpointing."""
-
-    config: config.Network
-    head: nn.Module | None
-
-    def train(self: NetworkT, mode: bool = True) -> NetworkT:
-        """Switch to training mode. Weights that are transposed views of a memory-mapped file are copied.
-
-        Optimisers are faster on contiguous weights. If one weight has to be copied, all are, so that the file can be
-        closed.
-        """
-        weights = list(self.parameters()) if mode else []
-        if not all(weight.is_contiguous() for weight in weights):
-            for weight in weights:
-                weight.data = weight.data.clone(memory_format=torch.contiguous_format)
-        return super().train(mode)
-
-    def without_head(self: NetworkT) -> NetworkT:
-        """Return the same network without its head, all modules shared: for a caller that replaces the head."""
-        body = copy.copy(self)
-        body._modules = {**self._modules, "head": None}
-        return body
-
-    def set_gradient_checkpointing(self, enabled: bool = True) -> None:
-        """Switch gradient checkpointing: less memory in training, but the forward pass of each block runs twice."""
-        for stack in self.modules():
-            if isinstance(stack, Stack):
-                stack.gradient_checkpointing = enabled
-
-    def apply_head(self, hidden: Float[Tensor, "tokens model"], packed: PackedBatch) -> HeadOutput:
-        """Apply the head to the hidden states of a batch."""
-        if isinstance(self.head, HeadWithTokens):
-            return self.head(hidden, packed.layout, packed.tokens)
-        return HeadOutput() if self.head is None else self.head(hidden, packed.layout)
-
-    def _output(
-        self,
-        hidden: Tensor,
-        packed: PackedBatch,
-        cache: Cache | Memory | None = None,
-        source: EncoderOutput | None = None,
-        logits_at: LogitsAt = LogitsAt.ALL,
-    ) -> Output:
-        hidden_out = packed.unpack(hidden)
-        assert hidden_out is not None
-        if logits_at is LogitsAt.LAST:
-            if len(hidden) > packed.layout.batch_size:
-                last_token_layout = BatchLayout.of((1,) * packed.layout.batch_size, packed.layout.device)
-                hidden, packed = hidden[packed.layout.last_indices], replace(packed, layout=last_token_layout)
-            return Output(hidden_out, self.apply_head(hidden, packed).token_logits, None, cache, source)
-        if isinstance(self.head, PerTokenHead) and packed.indices is not None and not torch.is_grad_enabled():
-            chunks = (self.head(chunk, packed.layout).token_logits for chunk in torch.split(hidden, LOGITS_CHUNK))
-            return Output(hidden_out, packed.unpack_chunks(chunks), None, cache, source)
-        logits = self.apply_head(hidden, packed)
-        if logits.token_logits is None:
-            return Output(hidden_out, logits.sequence_logits, None, cache, source)
-        return Output(hidden_out, packed.unpack(logits.token_logits), logits.sequence_logits, cache, source)
 
 
 class EncoderOnly(Network):
@@ -149,10 +66,12 @@ class EncoderOnly(Network):
 class DecoderOnly(Network):
     """Embedding, decoder and head: GPT-2, Llama."""
 
+    alignment_address: str | None = None
+    """There is no source to align with."""
+
     def __init__(self, design: config.DecoderOnly) -> None:
         super().__init__()
         self.config = design
-        self.model_dim = design.model_dim
         self.embedding = Embedding(design.embedding, design.model_dim)
         self.decoder = Stack(design.decoder, design.model_dim)
         self.head = head.build(design.head, design.model_dim, self.embedding.tokens) if design.head else None
@@ -160,6 +79,16 @@ class DecoderOnly(Network):
     def new_cache(self) -> Cache | Memory:
         """Create an empty cache. Pass it to every decode step, together with the new tokens only."""
         return self.decoder.new_memory() or self.decoder.new_cache()
+
+    @property
+    def scores_in_one_pass(self) -> bool:
+        """Whether one call gives the logits of decode steps: not with a segment memory, where a step is a segment."""
+        return self.decoder.memory is None
+
+    def new_decoder_state(self, sources: Sequence[Sequence[int]] | None = None) -> DecoderOnlyState:
+        """Return a state without tokens; `sources` are ignored."""
+        del sources
+        return DecoderOnlyState(self)
 
     def forward(
         self,
@@ -188,6 +117,9 @@ class DecoderOnly(Network):
 class EncoderDecoder(Network):
     """An encoder for the source, a decoder for the target: Vaswani et al. 2017, BART, T5, Marian."""
 
+    scores_in_one_pass = True
+    """One call gives the logits of decode steps."""
+
     def __init__(self, design: config.EncoderDecoder) -> None:
         super().__init__()
         self.config = design
@@ -200,6 +132,20 @@ class EncoderDecoder(Network):
     def new_cache(self) -> Cache:
         """Create an empty cache. Pass it to every decode step, together with the new target tokens only."""
         return self.decoder.new_cache()
+
+    @property
+    def alignment_address(self) -> str:
+        """Address of the cross-attention of the penultimate block.
+
+        Its weights align words best in networks of the usual depth (Garg et al. 2019).
+        """
+        return f"decoder.blocks.{max(0, len(self.decoder.blocks) - 2)}.cross_attention"
+
+    def new_decoder_state(self, sources: Sequence[Sequence[int]] | None) -> EncoderDecoderState:
+        """Encode the sources, and return a state without target tokens."""
+        if sources is None:
+            raise ValueError("this network has an encoder: pass the source tokens of each sequence")
+        return EncoderDecoderState(self, sources)
 
     def encode(self, tokens: TokenIds, mask: AnyMask = None, *, layout: BatchLayout | None = None) -> EncoderOutput:
         """Encode the source, once for all decode steps."""

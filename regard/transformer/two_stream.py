@@ -12,6 +12,7 @@ Without the query stream it is an encoder with relative positions and a segment 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import torch
@@ -22,10 +23,11 @@ from regard.transformer.attention import AttentionContext, EncoderOutput
 from regard.transformer.batch_layout import BatchLayout
 from regard.transformer.block import Block
 from regard.transformer.cache import Memory
+from regard.transformer.decoder_state import TwoStreamState
 from regard.transformer.embedding import Embedding
 from regard.transformer.head_base import HiddenStates, LogitsAt
 from regard.transformer.mask import Diagonal
-from regard.transformer.network import Network, Output
+from regard.transformer.network_base import Network, Output
 from regard.transformer.packing import AnyMask, TokenIds, pack
 from regard.transformer.position import RelativeEncoding
 from regard.transformer.relative_attention import RelativeAttention
@@ -34,6 +36,11 @@ from regard.transformer.stack import Stack
 
 class TwoStream(Network):
     """Embedding, an encoder for one or two streams, and head."""
+
+    alignment_address: str | None = None
+    """There is no source to align with."""
+    scores_in_one_pass = False
+    """A decode step uses the query stream, and all tokens attend to each new one."""
 
     def __init__(self, design: config.TwoStream) -> None:
         super().__init__()
@@ -47,6 +54,16 @@ class TwoStream(Network):
     def new_memory(self) -> Memory | None:
         """Create an empty segment memory. Pass it with each segment of a long text."""
         return self.encoder.new_memory()
+
+    @property
+    def reads_segments(self) -> bool:
+        """Whether attention distinguishes segments."""
+        return getattr(self.encoder.blocks[0].attention, "segments", None) is not None
+
+    def new_decoder_state(self, sources: Sequence[Sequence[int]] | None = None) -> TwoStreamState:
+        """Return a state without tokens; `sources` are ignored."""
+        del sources
+        return TwoStreamState(self)
 
     def forward(
         self,

@@ -4,6 +4,7 @@ import enum
 from dataclasses import dataclass
 
 from regard.transformer.config.common import Activation, Norm, OutputBias, Weights
+from regard.transformer.interface import Predicts
 
 
 class Pooling(enum.Enum):
@@ -192,3 +193,26 @@ Head = (
     | AnswerSearch
     | TwoHeads
 )
+
+
+def predictions(head: Head | None, token: Predicts, *tokens: Predicts) -> frozenset[Predicts]:
+    """Return what a head predicts. `token` and `tokens` are the tokens that a language-modelling head predicts here."""
+    match head:
+        case LanguageModel() | AdaptiveLanguageModel():
+            return frozenset({token, *tokens})
+        case TwoHeads():
+            return frozenset({token, *tokens, Predicts.LABEL})
+        case Classification() | PatchClassification():
+            return frozenset({Predicts.LABEL})
+        case Tagging():
+            return frozenset({Predicts.TAGS})
+        case Span():
+            return frozenset({Predicts.SPAN})
+        case AnswerSearch():  # the label: whether there is an answer
+            return frozenset({Predicts.SPAN, Predicts.LABEL})
+        case ReplacedTokens():
+            return frozenset({Predicts.REPLACED})
+        case Pixels():
+            return frozenset({Predicts.PIXELS})
+        case Pooler() | Features() | None:
+            return frozenset({Predicts.VECTORS})

@@ -9,8 +9,8 @@ from torch import nn
 from unit.generation.networks import KINDS, design, network, translates
 from unit.transformer.small_networks import made
 
-from regard.checkpoint.files import CheckpointError
 from regard.checkpoint.load import load
+from regard.checkpoint.model_folder import CheckpointError, ModelFolder
 from regard.checkpoint.quantized_tensor import quantize
 from regard.checkpoint.save import save
 from regard.engine import Precision, compile, quantization_error
@@ -19,12 +19,13 @@ from regard.engine.hooks import HookDetector
 from regard.engine.quantization_error import CalibrationSample, QuantizationMetrics, measure_quantization_error
 from regard.families.registry import FAMILIES
 from regard.families.transformer import transformer_2017
-from regard.generation import BatchSize, BeamSearch, DecodingOptions, GreedySearch, Inputs, decoder_state, generate
+from regard.generation import BatchSize, BeamSearch, DecodingOptions, GreedySearch, Inputs, generate
 from regard.native.library import available
 from regard.tasks import calibration
 from regard.transformer import build
 from regard.transformer.activation_capture import capture
 from regard.transformer.batch_layout import BatchLayout
+from regard.transformer.decoder_state import UncachedState
 from regard.transformer.mask import Window
 
 
@@ -214,8 +215,8 @@ def test_a_cache_changes_nothing(kind, precision):
     without. With hooks the order of additions differs, and at int8 that may change a quantized value by 1."""
     compiled, level = compile(single(kind), precision), 1e-5 if precision is Precision.FLOAT32 else 0.05
     sources = [[5, 6, 7], [8, 9]] if translates(kind) else None
-    uncached = decoder_state.UncachedState(compiled, sources)
-    hooked, unhooked, *alternating = (decoder_state.init_decoder_state(compiled, sources) for _ in range(4))
+    uncached = UncachedState(compiled, sources)
+    hooked, unhooked, *alternating = (compiled.new_decoder_state(sources) for _ in range(4))
     for step, tokens in enumerate([([3, 4, 5], [6]), ([7], [8]), ([9], [10]), ([11], [12])]):
         expected = uncached.step(tokens)
         torch.testing.assert_close(unhooked.step(tokens), expected, rtol=0, atol=1e-5)
@@ -235,7 +236,7 @@ def test_threads_with_rows_of_their_own_change_no_bit(kind, precision):
         for threads in (1, 2, 3):
             torch.set_num_threads(threads)
             texts = [[3 + (text + at) % 20 for at in range(1 + text % 5)] for text in range(30)]
-            writing = decoder_state.init_decoder_state(compiled, texts if translates(kind) else None)
+            writing = compiled.new_decoder_state(texts if translates(kind) else None)
             logits = [writing.step([text[:2] for text in texts])]
             writing.repeat_interleave(2)
             logits.append(writing.step([[3 + row % 20] for row in range(60)]))
@@ -288,7 +289,7 @@ class Writing:
         self.reading = self._begin([[5, 6, 7], [8], [9, 10, 11, 12, 13]])
 
     def _begin(self, sources):
-        return decoder_state.init_decoder_state(self.network, sources if translates(self.kind) else None)
+        return self.network.new_decoder_state(sources if translates(self.kind) else None)
 
     def enter(self, prompts):
         new = self._begin([[9], [5, 6], [7, 8, 9]])
@@ -366,11 +367,11 @@ class TestQuantizationError:
 
     def test_it_is_written_and_read(self, tmp_path):
         metrics = QuantizationMetrics("file.txt", 12, 0.99, 0.98, 0.001)
-        quantization_error.write_engine_file(tmp_path, Precision.INT8, metrics)
-        assert quantization_error.read_engine_file(tmp_path) == (Precision.INT8, metrics)
+        quantization_error.write_quantization_record(ModelFolder(tmp_path), Precision.INT8, metrics)
+        assert quantization_error.read_quantization_record(ModelFolder(tmp_path)) == (Precision.INT8, metrics)
         assert "cosine similarity 0.9900, top-1 agreement 98.0%, KL divergence 0.0010 nats" in str(metrics)
-        assert quantization_error.read_engine_file(tmp_path / "elsewhere") is None
-        file = json.loads((tmp_path / "engine.json").read_text())
+        assert quantization_error.read_quantization_record(ModelFolder(tmp_path / "elsewhere")) is None
+        file = json.loads((tmp_path / "regard.json").read_text())["quantization"]
         assert file == {
             "precision": "int8",
             "quantization_error": {
@@ -401,7 +402,7 @@ class TestQuantizationError:
     )
     def test_files_of_older_versions_are_read(self, tmp_path, text, expected):
         (tmp_path / "engine.json").write_text(text)
-        assert quantization_error.read_engine_file(tmp_path) == expected
+        assert quantization_error.read_quantization_record(ModelFolder(tmp_path)) == expected
 
     @pytest.mark.parametrize(
         "text",
@@ -412,7 +413,9 @@ class TestQuantizationError:
             '{"precision": "int8", "loss": {"cosine": 0.9, "unknown": 1}}',
         ],
     )
-    def test_a_damaged_file_is_an_error(self, tmp_path, text):
-        (tmp_path / "engine.json").write_text(text)
-        with pytest.raises(ValueError, match=r"engine\.json"):
-            quantization_error.read_engine_file(tmp_path)
+    def test_a_damaged_record_is_an_error(self, tmp_path, text):
+        for name, content in (("regard.json", f'{{"quantization": {text}}}'), ("engine.json", text)):
+            (tmp_path / name).write_text(content)
+            with pytest.raises(ValueError, match=name.replace(".", r"\.")):
+                quantization_error.read_quantization_record(ModelFolder(tmp_path))
+            (tmp_path / name).unlink()

@@ -89,7 +89,7 @@ WRONG = [
         "min_new_tokens=9 exceeds max_new_tokens=5",
     ),
     ("rotary", Inputs([1]), dict(capture=["encoder.blocks.0.attention"]), "only decoder attention can be captured"),
-    ("rotary", Inputs([1]), dict(capture=["decoder.blocks.9.attention"]), "there is no attention at"),
+    ("rotary", Inputs([1]), dict(capture=["decoder.blocks.9.attention"]), "there is nothing to capture at"),
 ]
 
 

@@ -151,7 +151,7 @@ def test_watching_changes_no_bit_of_outputs_or_gradients(kind, mode):
 
 def test_only_what_is_watched_is_computed(monkeypatch):
     calls = []
-    module = importlib.import_module("regard.transformer.activation_capture")
+    module = importlib.import_module("regard.transformer.attention_sites")
     compute = module.attention_weights
     monkeypatch.setattr(module, "attention_weights", lambda *args: (calls.append(1), compute(*args))[1])
     network = shared(encoder_decoder())

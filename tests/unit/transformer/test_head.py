@@ -213,7 +213,7 @@ HEADS = {
 @pytest.mark.parametrize("with_gradients", [True, False])  # without them, logits are computed in chunks
 @pytest.mark.parametrize("kind", HEADS)
 def test_on_padded_rows_every_head_says_of_each_row_what_it_says_of_it_alone(kind, with_gradients, monkeypatch):
-    monkeypatch.setattr("regard.transformer.network.LOGITS_CHUNK", 3)
+    monkeypatch.setattr("regard.transformer.network_base.LOGITS_CHUNK", 3)
     with torch.set_grad_enabled(with_gradients):
         check_padded_rows(kind)
 

@@ -1,8 +1,8 @@
 """The decoder state of a batch of sequences (KV cache and encoder output), and the logits of the next token.
 
-All kinds of networks have the same interface: `step` reads the new tokens of every sequence, `reorder` keeps some
-sequences in a given order, `select` copies some of them into a new state, `repeat_interleave` repeats each of them, and
-`append` adds sequences of another state. Only this module depends on how each kind of network is called.
+All states have the same interface: `step` reads the new tokens of every sequence, `reorder` keeps some sequences in a
+given order, `select` copies some of them into a new state, `repeat_interleave` repeats each of them, and `append` adds
+sequences of another state. A network makes its own (`new_decoder_state`).
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Sequence
 from itertools import chain
-from typing import Protocol, TypeVar, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, runtime_checkable
 
 import torch
 from jaxtyping import Float, Int
@@ -18,15 +18,16 @@ from torch import Tensor
 
 from regard.transformer.batch_layout import BatchLayout, int_tensor
 from regard.transformer.head_base import LogitsAt
+from regard.transformer.interface import Reads
 from regard.transformer.mask import Explicit
-from regard.transformer.network import DecoderOnly, EncoderDecoder, Output
-from regard.transformer.two_stream import TwoStream
 
-GenerativeNetwork = DecoderOnly | EncoderDecoder | TwoStream
-"""The kinds of networks that can generate tokens."""
+if TYPE_CHECKING:
+    from regard.transformer.network import DecoderOnly, EncoderDecoder
+
 TokenBatch = Sequence[Sequence[int]]
 Logits = Float[Tensor, "batch vocabulary"]
 AnyDecoderState = TypeVar("AnyDecoderState", bound="DecoderState")
+AnyUncachedState = TypeVar("AnyUncachedState", bound="UncachedState")
 
 
 @runtime_checkable
@@ -47,18 +48,6 @@ class DecoderState(Protocol):
 
     def append(self: AnyDecoderState, other: AnyDecoderState, indices: Sequence[int], repeats: int) -> None:
         """Append these sequences of another state of the same network, each repeated, the copies next to each other."""
-
-
-def init_decoder_state(network: GenerativeNetwork, sources: TokenBatch | None) -> DecoderState:
-    """Return a state without target tokens; for an encoder-decoder, encode the sources."""
-    match network:
-        case DecoderOnly():
-            return DecoderOnlyState(network)
-        case EncoderDecoder():
-            assert sources is not None
-            return EncoderDecoderState(network, sources)
-        case TwoStream():
-            return UncachedState(network)
 
 
 class DecoderOnlyState:
@@ -134,13 +123,9 @@ class EncoderDecoderState:
 
 
 class UncachedState:
-    """The reference implementation: every step reads all tokens again.
+    """The reference implementation: every step reads all tokens again. The tests compare the cached states with it."""
 
-    XLNet needs it, because its bidirectional attention changes the hidden states of earlier tokens. The tests compare
-    the cached states with it.
-    """
-
-    def __init__(self, network: GenerativeNetwork, sources: TokenBatch | None = None) -> None:
+    def __init__(self, network: Any, sources: TokenBatch | None = None) -> None:
         self.network, self.device = network, device_of(network)
         self.sources = [list(source) for source in sources or ()]
         self.sequences: list[list[int]] = []
@@ -149,24 +134,15 @@ class UncachedState:
         """Read all tokens again, followed by the new ones."""
         previous = self.sequences or [[] for _ in new_tokens]
         self.sequences = [[*old, *new] for old, new in zip(previous, new_tokens, strict=True)]
-        if isinstance(self.network, TwoStream):
-            return self._predict_next(self.network)
+        return self._predict_next()
+
+    def _predict_next(self) -> Logits:
         tokens, layout = pack_tokens(self.sequences, self.device)
-        if isinstance(self.network, DecoderOnly):
+        if self.network.reads is Reads.TOKENS:
             return _float_logits(self.network(tokens, layout=layout, logits_at=LogitsAt.LAST))
         sources, source_layout = pack_tokens(self.sources, self.device)
         return _float_logits(
             self.network(sources, tokens, layout=source_layout, target_layout=layout, logits_at=LogitsAt.LAST)
-        )
-
-    def _predict_next(self, network: TwoStream) -> Logits:
-        """Append a placeholder that no token attends to, and predict it with the query stream."""
-        tokens, layout = pack_tokens([[*sequence, 0] for sequence in self.sequences], self.device)
-        visible = torch.ones(layout.batch_size, layout.longest, layout.longest, dtype=torch.bool, device=tokens.device)
-        for row, length in enumerate(layout.lengths):
-            visible[row, :, length - 1] = False
-        return _float_logits(
-            network(tokens, Explicit(visible), layout=layout, query_stream=True, logits_at=LogitsAt.LAST)
         )
 
     def reorder(self, order: Sequence[int]) -> None:
@@ -174,7 +150,7 @@ class UncachedState:
         self.sequences = [list(self.sequences[index]) for index in order]
         self.sources = [self.sources[index] for index in order] if self.sources else []
 
-    def select(self, indices: Sequence[int]) -> UncachedState:
+    def select(self: AnyUncachedState, indices: Sequence[int]) -> AnyUncachedState:
         """Copy these sequences into a new state."""
         selected = copy.copy(self)
         selected.reorder(indices)
@@ -192,19 +168,34 @@ class UncachedState:
         self.sources += new.sources
 
 
+class TwoStreamState(UncachedState):
+    """The tokens that XLNet has read. It has no cache: its bidirectional attention changes the hidden states of earlier
+    tokens."""
+
+    def _predict_next(self) -> Logits:
+        """Append a placeholder that no token attends to, and predict it with the query stream."""
+        tokens, layout = pack_tokens([[*sequence, 0] for sequence in self.sequences], self.device)
+        visible = torch.ones(layout.batch_size, layout.longest, layout.longest, dtype=torch.bool, device=tokens.device)
+        for row, length in enumerate(layout.lengths):
+            visible[row, :, length - 1] = False
+        return _float_logits(
+            self.network(tokens, Explicit(visible), layout=layout, query_stream=True, logits_at=LogitsAt.LAST)
+        )
+
+
 def pack_tokens(sequences: TokenBatch, device: torch.device) -> tuple[Int[Tensor, " tokens"], BatchLayout]:
     """Concatenate sequences into a packed batch; return its tokens and its layout."""
     lengths = [len(sequence) for sequence in sequences]
     return int_tensor(chain.from_iterable(sequences), device), BatchLayout.of(lengths, device)
 
 
-def device_of(network: GenerativeNetwork) -> torch.device:
+def device_of(network: Any) -> torch.device:
     """Return the device of the network's weights."""
-    return next(chain(network.parameters(), network.buffers())).device
+    device: torch.device = next(chain(network.parameters(), network.buffers())).device
+    return device
 
 
-def _float_logits(output: Output) -> Logits:
+def _float_logits(output: Any) -> Logits:
     """Return the logits, converted to float32 if they are in float16 or bfloat16."""
-    assert output.logits is not None
-    is_half = output.logits.dtype in (torch.float16, torch.bfloat16)
-    return output.logits.float() if is_half else output.logits
+    logits: Tensor = output.logits
+    return logits.float() if logits.dtype in (torch.float16, torch.bfloat16) else logits
