@@ -6,28 +6,33 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Unpack, overload
+from typing import TYPE_CHECKING, Any, Unpack, overload
 
 import torch
 
 from regard.checkpoint import hub
 from regard.checkpoint import load as checkpoint
 from regard.checkpoint.load import AnyNetwork
+from regard.checkpoint.model_folder import ModelFolder
 from regard.checkpoint.report import LoadReport
 from regard.checkpoint.save import save
 from regard.engine.compiler import compile, quantizable_weights
 from regard.engine.linear import Precision
 from regard.native.memory import MappedFiles
 from regard.tasks import generation_config
-from regard.tasks.generate import GenerateKeywords, GenerateOptions, Generator
-from regard.tasks.results import Generation, Translation
-from regard.tasks.translate import TranslateKeywords, TranslateOptions, Translator
+from regard.tasks.classify import CLASSIFY, Classification, ClassifyKeywords
+from regard.tasks.generate import GENERATE, GenerateKeywords, Generation
+from regard.tasks.inputs import TextPair
+from regard.tasks.options import options_from_keywords
+from regard.tasks.registry import TASKS, check_network, find_task
+from regard.tasks.translate import TRANSLATE, TranslateKeywords, Translation
 from regard.tokenization.tokenizer import Tokenizer
 from regard.tokenization.tokenizer_loader import load_tokenizer
+from regard.training.task import AnyTask
 from regard.transformer.summary import module_tree, render_tree
 
-HALF_PRECISIONS = ("bfloat16", "float16")
-"""Precisions that are computed by torch; for the others, the engine compiles the network."""
+TORCH_PRECISIONS = ("float64", "bfloat16", "float16")
+"""Precisions that torch computes; for the others, the engine compiles the network."""
 
 
 @dataclass(frozen=True)
@@ -53,6 +58,11 @@ class Model:
         """The generation config in the model's folder."""
         return generation_config.read_generation_config(self.folder, self.tokenizer)
 
+    @cached_property
+    def labels(self) -> tuple[str, ...]:
+        """The names of the labels, in the order of the logits; empty if the model has none."""
+        return () if self.folder is None else ModelFolder(self.folder).labels
+
     @overload
     def translate(self, texts: str, **options: Unpack[TranslateKeywords]) -> Translation: ...  # type: ignore[overload-overlap] # a string is an iterable of strings too
     @overload
@@ -67,16 +77,10 @@ class Model:
             model.translate(texts, prefix="summarize: ")      # T5
             model.translate(texts, source_language="en", target_language="ro")      # mBART, T5
 
-        The options are the fields of `TranslateOptions`; `num_beams` is another name for `beam`. Their defaults are
-        those of the model's generation config. Truncation is never silent: see `stopped` and `truncated` of the result.
+        The options are the fields of `TranslateOptions`; `num_beams` is another name for `beam`. Truncation is never
+        silent: see `stopped` and `truncated` of the result.
         """
-        translator = self.translator(TranslateOptions(**_rename_num_beams(dict(options))))
-        results = list(translator.translate([texts] if isinstance(texts, str) else texts))
-        return results[0] if isinstance(texts, str) else results
-
-    def translator(self, options: TranslateOptions) -> Translator:
-        """Return a `Translator`: `translate` takes iterators of any length, `stream` yields a translation in parts."""
-        return Translator(self.network, self.tokenizer, self.generation_config, options)
+        return self._use(TRANSLATE, texts, options)
 
     @overload
     def generate(self, prompts: str, **options: Unpack[GenerateKeywords]) -> Generation: ...  # type: ignore[overload-overlap] # as above
@@ -90,26 +94,76 @@ class Model:
             model.generate("Once upon a time").text                                         # greedy
             model.generate("Once upon a time", sampling=Sampling(seed=1, temperature=0.8))  # sampled
 
-        The options are the fields of `GenerateOptions`; `num_beams` is another name for `beam`. A string gives one
-        result, a list or iterator as many as it has prompts. `text` is the continuation without the prompt. It ends at
-        an EOS token, at a stop string, at a repetition (with `stop_on_repetition`), or after `max_new_tokens`;
-        `stopped` is the reason.
+        The options are the fields of `GenerateOptions`. `text` is the continuation without the prompt. It ends at an
+        EOS token, at a stop string, at a repetition (with `stop_on_repetition`), or after `max_new_tokens`; `stopped`
+        is the reason.
         """
-        generator = self.generator(GenerateOptions(**_rename_num_beams(dict(options))))
-        results = list(generator.generate([prompts] if isinstance(prompts, str) else prompts))
-        return results[0] if isinstance(prompts, str) else results
+        return self._use(GENERATE, prompts, options)
 
-    def generator(self, options: GenerateOptions) -> Generator:
-        """Return a `Generator`: `generate` takes iterators of any length, `stream` yields a continuation in parts."""
-        return Generator(self.network, self.tokenizer, self.generation_config, options)
+    @overload
+    def classify(self, texts: str | TextPair, **options: Unpack[ClassifyKeywords]) -> Classification: ...  # type: ignore[overload-overlap] # as above
+    @overload
+    def classify(
+        self, texts: Iterable[str | TextPair], **options: Unpack[ClassifyKeywords]
+    ) -> list[Classification]: ...
+    def classify(
+        self, texts: str | TextPair | Iterable[str | TextPair], **options: Unpack[ClassifyKeywords]
+    ) -> Classification | list[Classification]:
+        """Return the labels of texts, or of pairs of texts, with their probabilities.
 
-    def save(self, folder: str | Path, *, dtype: torch.dtype | None = None) -> str:
-        """Save the model to a folder, in the layout of its family if it has one; return the name of the layout."""
+            model.classify("A fine film.").label                     # "positive"
+            model.classify(texts)[0].scores                          # {"positive": 0.98, "negative": 0.02}
+            model.classify(("It rains.", "It is dry."))              # a pair of texts
+
+        The options are the fields of `ClassifyOptions`.
+        """
+        return self._use(CLASSIFY, texts, options)
+
+    def prepare(self, task: AnyTask | str, options: Any = None, **keywords: Any) -> Any:
+        """Join the model with the options of a task, for inputs of any number, or for one that is streamed.
+
+        for result in model.prepare("translate", beam=5).run(lines): ...        # results come as they are ready
+        for piece in model.prepare("generate").stream("Once upon a time"): ...  # parts of the text, then the result
+        """
+        declared = find_task(task) if isinstance(task, str) else task
+        check_network(declared, self.network)
+        if options is None:
+            options = options_from_keywords(declared.options, keywords)
+        return declared.runner(self, options)
+
+    def _use(self, task: AnyTask, inputs: Any, keywords: Mapping[str, Any]) -> Any:
+        """Run a task: one input gives one result, a list or an iterator gives a list of results."""
+        runner = self.prepare(task, **keywords)
+        if task.input.is_single(inputs):
+            return next(runner.run([inputs]))
+        return list(runner.run(inputs))
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            """Return the method of a task that has no typed method here."""
+            if name not in TASKS:
+                raise AttributeError(f"Model has no attribute {name!r}")
+            return lambda inputs, **keywords: self._use(TASKS[name], inputs, keywords)
+
+    def save(self, folder: str | Path, *, precision: str | None = None) -> str:
+        """Save the model to a folder, in the layout of its family if it has one; return the name of the layout.
+
+        The folder holds all that the model's own folder holds: weights, config, tokenizer, generation config, labels,
+        regard.json. Such files of another model that was saved there before are replaced or removed. `precision` is the
+        data type of the saved weights: float64, float32, bfloat16 or float16.
+        """
         if self.precision is not None:
             raise ValueError(
                 "a compiled network has no weights to save: load it without a precision, or use `regard convert`"
             )
-        return save(self.network, folder, origin=self.report.origin, dtype=dtype)
+        if precision not in (None, "float32", *TORCH_PRECISIONS):
+            raise ValueError(f"weights cannot be saved in {precision!r} here: use `regard convert --precision`")
+        dtype = None if precision is None else getattr(torch, precision)
+        companions = None if self.folder is None else ModelFolder(self.folder).companions()
+        if companions is not None and self.report.newly_initialized:
+            companions = companions.without_head()
+        return save(self.network, folder, origin=self.report.origin, dtype=dtype, companions=companions)
 
     def __str__(self) -> str:
         return render_tree(module_tree(self.network))
@@ -119,10 +173,9 @@ def load(
     folder: str | Path,
     *,
     device: torch.device | str = "cpu",
-    dtype: torch.dtype | None = None,
+    precision: Precision | str | None = None,
     architecture: str | None = None,
     config_overrides: Mapping[str, Any] | None = None,
-    precision: Precision | str | None = None,
     download: bool = False,
 ) -> Model:
     """Load a model from a folder in the layout of regard or of Hugging Face.
@@ -135,16 +188,13 @@ def load(
     Face hub (needs `pip install 'regard[hub]'`). `architecture` selects another head than the saved one,
     `config_overrides` changes values of the config.
 
-    `precision` is for inference. With "float32" or "int8" the network is compiled for the CPU (`regard.engine`): the
-    same results, faster, and it cannot be trained. With "bfloat16" or "float16" the weights are loaded in that dtype
-    and torch computes. Without it the network can be trained, and its weights have the dtype of the files, or `dtype`.
+    With the precision "float32" or "int8" the network is compiled for inference on the CPU (`regard.engine`): the same
+    results, faster, and it cannot be trained. With "float64", "bfloat16" or "float16" the weights are converted and
+    torch computes. Without a precision the network can be trained, and its weights have the data type of the files.
     """
     path = hub.download(str(folder)) if download and not Path(folder).exists() else Path(folder)
-    if precision in HALF_PRECISIONS:
-        if dtype is not None:
-            raise ValueError(f"precision={precision!r} sets the dtype of the weights: remove dtype={dtype}")
-        dtype, precision = getattr(torch, str(precision)), None
-    if precision is None:
+    if precision is None or precision in TORCH_PRECISIONS:
+        dtype = None if precision is None else getattr(torch, str(precision))
         network, report = checkpoint.load(
             path, architecture=architecture, config_overrides=config_overrides, dtype=dtype, device=device
         )
@@ -153,10 +203,8 @@ def load(
     try:
         compiled_for = Precision(precision)
     except ValueError:
-        known = "float32, bfloat16, float16, int8"
+        known = ", ".join((*TORCH_PRECISIONS, *Precision))
         raise ValueError(f"unknown precision {precision!r}: expected one of {known}") from None
-    if dtype not in (None, torch.float32):
-        raise ValueError(f"a compiled network computes in float32: remove dtype={dtype} or precision={precision!r}")
     network, report = checkpoint.load(
         path,
         architecture=architecture,
@@ -166,12 +214,3 @@ def load(
         keep_int8=quantizable_weights,
     )
     return Model(compile(network, compiled_for, on_replaced=MappedFiles(path).release), report, path, compiled_for)
-
-
-def _rename_num_beams(options: dict[str, Any]) -> dict[str, Any]:
-    """Accept `num_beams`, the name that transformers has for `beam`."""
-    if "num_beams" in options:
-        if "beam" in options:
-            raise ValueError("beam and num_beams are the same option: pass only one of them")
-        options["beam"] = options.pop("num_beams")
-    return options

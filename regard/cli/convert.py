@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import enum
-import shutil
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -14,18 +13,6 @@ from regard.cli.text_io import Precision
 
 if TYPE_CHECKING:
     from regard.checkpoint.load import AnyNetwork
-
-COMPANION_FILES = [
-    "tokenizer*",
-    "vocab*",
-    "merges.txt",
-    "*.model",
-    "*.spm",
-    "special_tokens_map.json",
-    "added_tokens.json",
-]
-COMPANION_FILES += ["generation_config.json", "regard.json"]
-"""Files of a model folder, besides the weights and the config, that are copied."""
 
 
 class Layout(enum.StrEnum):
@@ -77,8 +64,8 @@ def convert(
     import torch
 
     from regard.checkpoint.load import load
+    from regard.checkpoint.model_folder import INFO_FILE, ModelFolder
     from regard.checkpoint.save import save
-    from regard.engine import quantization_error
     from regard.engine.compiler import quantizable_weights
 
     network, report = load(source, dtype=torch.float32 if quantize else None)
@@ -86,15 +73,19 @@ def convert(
     dtype = None if precision is None or quantize else getattr(torch, precision.value)
     quantized = quantizable_weights(network) if quantize else ()
     regard_layout = layout is not Layout.FAMILY
+    companions = ModelFolder(source).companions()
+    names = sorted([*companions.files, *([INFO_FILE] if companions.info else [])])
     saved_layout = save(
-        network, target, origin=report.origin, dtype=dtype, regard_layout=regard_layout, int8_weights=quantized
+        network,
+        target,
+        origin=report.origin,
+        dtype=dtype,
+        regard_layout=regard_layout,
+        int8_weights=quantized,
+        companions=companions,
     )
-    companions = sorted({path for pattern in COMPANION_FILES for path in source.glob(pattern) if path.is_file()})
-    for path in companions:
-        shutil.copyfile(path, target / path.name)
-    names = f", with {', '.join(path.name for path in companions)}" if companions else ""
-    sys.stderr.write(f"{target}: saved in the layout of {saved_layout}{names}\n")
-    (target / quantization_error.ENGINE_FILE).unlink(missing_ok=True)  # with --force, one of a previous conversion
+    with_names = f", with {', '.join(names)}" if names else ""
+    sys.stderr.write(f"{target}: saved in the layout of {saved_layout}{with_names}\n")
     if quantize:
         _measure_quantization_error(network, source, target, calibration)
 
@@ -104,13 +95,15 @@ def _measure_quantization_error(network: AnyNetwork, source: Path, target: Path,
     from itertools import islice
 
     import regard.model
+    from regard.checkpoint.model_folder import ModelFolder
     from regard.engine import quantization_error
     from regard.engine.linear import Precision as EnginePrecision
     from regard.tasks import calibration
     from regard.tokenization.text_files import read_lines
 
-    # Mark the folder as int8 first: the mark is then there even if the measurement fails.
-    quantization_error.write_engine_file(target, EnginePrecision.INT8, None)
+    # Record int8 first: the record is then there even if the measurement fails.
+    folder = ModelFolder(target)
+    quantization_error.write_quantization_record(folder, EnginePrecision.INT8, None)
     quantized = regard.model.load(target, precision=EnginePrecision.INT8)
     if texts is None:
         samples, dataset = calibration.random_samples(network), "random tokens (--calibration FILE: on your texts)"
@@ -125,5 +118,5 @@ def _measure_quantization_error(network: AnyNetwork, source: Path, target: Path,
             metrics = quantization_error.measure_quantization_error(network, quantized.network, samples, dataset)
         except ValueError as error:  # a head may need a token that is not among the random ones
             reason = str(error)
-    quantization_error.write_engine_file(target, EnginePrecision.INT8, metrics)
+    quantization_error.write_quantization_record(folder, EnginePrecision.INT8, metrics)
     sys.stderr.write(f"int8: {metrics or f'the quantization error was not measured: {reason}'}\n")

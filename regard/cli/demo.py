@@ -87,7 +87,7 @@ def demo(
 
 def _train(folder: Path, steps: int | None) -> None:
     from regard.demo import dates
-    from regard.training.run.run import train
+    from regard.evaluation.train import train
 
     folder.mkdir(parents=True, exist_ok=True)
     days = dates.sample_days(TRAIN_DAYS + VALID_DAYS, seed=0)
@@ -111,7 +111,6 @@ def _train(folder: Path, steps: int | None) -> None:
 def _evaluate(model: Model) -> None:
     """Print the exact match on unseen dates in known formats, and in formats that are not in the training data."""
     from regard.demo import dates
-    from regard.tasks.translate import TranslateOptions
 
     days = dates.sample_days(TRAIN_DAYS + VALID_DAYS + TEST_DAYS, seed=0)[-TEST_DAYS:]
     for name, templates in (
@@ -119,7 +118,7 @@ def _evaluate(model: Model) -> None:
         ("unseen dates in unseen formats", dates.HELD_OUT_TEMPLATES),
     ):
         texts, references = zip(*dates.make_pairs(days, templates, seed=7), strict=True)
-        outputs = [result.text for result in model.translator(TranslateOptions()).translate(texts)]
+        outputs = [result.text for result in model.translate(texts)]
         correct = sum(output == reference for output, reference in zip(outputs, references, strict=True))
         sys.stdout.write(f"{name}: {correct / len(references):.3f} of {len(references):,} exactly right\n")
         triples = zip(texts, outputs, references, strict=True)
@@ -134,10 +133,8 @@ def _show_attention(model: Model) -> None:
     import torch
 
     from regard.transformer.activation_capture import capture
-    from regard.transformer.network import EncoderDecoder
 
     network, tokenizer = model.network, model.tokenizer
-    assert isinstance(network, EncoderDecoder)
     source = tokenizer.encode(EXAMPLE)
     target = tokenizer.target.encode(model.translate(EXAMPLE).text)
     address = "decoder.blocks.1.cross_attention"

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperCommand
 
+from regard.progress import Progress
+
 if TYPE_CHECKING:
     from regard.data.formats import Format
     from regard.doctor.data_recipe import DataRecipe
@@ -177,9 +179,6 @@ def _format(recipe: DataRecipe, options: _Options) -> Format:
 
 def _examine(recipe: DataRecipe, options: _Options) -> DoctorReport:
     """Examine the files, with a progress bar on standard error."""
-    from rich.console import Console
-    from rich.progress import Progress
-
     from regard.doctor.examination import examine
 
     tokenizer = None
@@ -191,8 +190,7 @@ def _examine(recipe: DataRecipe, options: _Options) -> DoctorReport:
     paths = [path for files in recipe.files.values() for path in files if path.is_file()]
     compressed = any(path.suffix in (".gz", ".xz", ".zst") for path in paths)
     total = None if compressed else sum(path.stat().st_size for path in paths)
-    with Progress(console=Console(stderr=True), transient=True) as progress:
-        bar = progress.add_task("reading", total=total)
+    with Progress("reading", total) as progress:
         return examine(
             recipe.task,
             recipe.files,
@@ -201,7 +199,7 @@ def _examine(recipe: DataRecipe, options: _Options) -> DoctorReport:
             tokenizer=tokenizer,
             max_length=options.max_length,
             max_lines=options.max_lines,
-            on_bytes_read=lambda count: progress.advance(bar, count),
+            on_bytes_read=progress.advance,
         )
 
 

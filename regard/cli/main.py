@@ -8,13 +8,16 @@ from __future__ import annotations
 import os
 import sys
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NoReturn, TextIO
 
 import typer
 from typer.core import TyperGroup
 
-from regard.cli import convert, demo, doctor, generate, plot, recipes, show, tokenize, train, translate
+from regard.cli import convert, demo, doctor, plot, recipes, show, tokenize, train
+from regard.cli.task_command import task_command
+from regard.tasks.registry import TASKS
+from regard.training.task import AnyTask
 
 OLD_OPTIONS: dict[str, dict[str, str]] = {
     "convert": {"--measure": "--calibration"},
@@ -30,8 +33,8 @@ OLD_OPTIONS: dict[str, dict[str, str]] = {
 class RawParam:
     """Skip pydantic for a value that needs no conversion.
 
-    To validate a value, typer imports pydantic (0.1 s). A value that is None or already has the annotated type is
-    returned unchanged; typer validates every other value.
+    To validate a value, typer imports pydantic. A value that is None or already has the annotated type is returned
+    unchanged; typer validates every other value. `COMMAND --help` takes 52 instead of 100 ms (benchmarks/startup.py).
     """
 
     def __init__(self, parameter: Any) -> None:
@@ -83,25 +86,32 @@ def _skip_pydantic(parameter: Any) -> None:
         parameter._runtime_param = RawParam(parameter)
 
 
-app = typer.Typer(
-    name="regard",
-    cls=CommandGroup,
-    help="Train, run, convert and inspect Transformer models.",
-    no_args_is_help=True,
-    add_completion=False,
-    rich_markup_mode=None,
-    pretty_exceptions_enable=False,
-)
-app.command("demo")(demo.demo)
-app.command("tokenize")(tokenize.tokenize)
-app.command("doctor", cls=doctor.MultiValueCommand)(doctor.doctor)
-app.command("recipes")(recipes.recipes)
-app.command("train")(train.train)
-app.command("plot")(plot.plot)
-app.command("translate")(translate.translate)
-app.command("generate")(generate.generate)
-app.command("show")(show.show)
-app.command("convert")(convert.convert)
+def make_app(tasks: Iterable[AnyTask]) -> typer.Typer:
+    """Return the command with all its subcommands: one for each task that can be used, and the others."""
+    app = typer.Typer(
+        name="regard",
+        cls=CommandGroup,
+        help="Train, run, convert and inspect Transformer models.",
+        no_args_is_help=True,
+        add_completion=False,
+        rich_markup_mode=None,
+        pretty_exceptions_enable=False,
+    )
+    app.command("demo")(demo.demo)
+    app.command("tokenize")(tokenize.tokenize)
+    app.command("doctor", cls=doctor.MultiValueCommand)(doctor.doctor)
+    app.command("recipes")(recipes.recipes)
+    app.command("train")(train.train)
+    app.command("plot")(plot.plot)
+    for task in tasks:
+        if task.prepare is not None:
+            app.command(task.name)(task_command(task))
+    app.command("show")(show.show)
+    app.command("convert")(convert.convert)
+    return app
+
+
+app = make_app(TASKS.values())
 
 EXIT_INTERRUPTED = 130
 
@@ -129,7 +139,8 @@ def main() -> None:
 def exit_process(code: int | str | None) -> NoReturn:
     """Flush the output and end the process, without Python's teardown where possible.
 
-    After an import of torch the teardown of the interpreter is slow, and the operating system frees everything anyway.
+    After an import of torch the teardown of the interpreter takes 0.06 to 0.25 s (benchmarks/startup.py), and the
+    operating system frees everything anyway.
     The process exits normally if another thread is still running, or if a tracer or profiler is active.
     """
     try:

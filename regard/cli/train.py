@@ -21,13 +21,11 @@ def train(
 ) -> None:
     """Train the model that RECIPE describes. The best checkpoint is in the folder `best` of the run directory."""
     if dry_run:
-        from regard.evaluation.train import check_best_metric
+        from regard.tasks.registry import TASKS
         from regard.training.recipe.dry_run import describe_run
         from regard.training.recipe.schema import load_recipe
 
-        resolved = load_recipe(recipe, overrides or ())
-        check_best_metric(resolved)
-        sys.stdout.write(describe_run(resolved))
+        sys.stdout.write(describe_run(load_recipe(recipe, overrides or (), tasks=TASKS)))
         return
     from regard.evaluation.train import train as run
 

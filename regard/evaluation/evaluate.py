@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any
 
@@ -13,20 +13,20 @@ from torch import Tensor
 
 from regard.data.batches import Batch, Batches
 from regard.data.encoders.encoder_base import EXAMPLE_COLUMN, IGNORE_INDEX
-from regard.data.example import Document, LabeledText, Pair, Question, TaggedSentence
+from regard.data.example import Document, Pair, Question
 from regard.data.formats import Scheme
 from regard.data.tag_schemes import OUTSIDE, detect_scheme
 from regard.evaluation import predict
-from regard.metrics import task_metrics
-from regard.tasks import generate, generation_config
-from regard.tasks.generate import Generator
-from regard.tasks.translate import TranslateOptions, Translator
+from regard.tasks.generate import GENERATE, GenerateOptions
+from regard.tasks.generation_config import GenerationConfig, read_generation_config
+from regard.tasks.translate import TRANSLATE, TranslateOptions
 from regard.tokenization.tokenizer import Tokenizer
 from regard.training.objectives.factory import build_masked_lm
 from regard.training.recipe import objective_section
 from regard.training.recipe.data_pipeline import make_source
 from regard.training.run.batch_stream import to_device
 from regard.training.run.run import TrainedModel
+from regard.transformer.interface import Predicts
 
 NUM_EVALUATED, NUM_SAMPLES = 500, 3
 """Number of validation texts translated at each evaluation, and number of examples shown as samples."""
@@ -35,68 +35,94 @@ EXTRA_TOKENS = 8
 PROMPT_TOKENS, SHOWN_TOKENS = 16, 40
 """Maximum number of tokens of a prompt and its continuation, and number of tokens shown of a masked text."""
 
-LANGUAGE_MODEL_METRICS = ("loss", "perplexity", "accuracy")
-METRICS: Mapping[str, tuple[str, ...]] = {
-    "translate": (*LANGUAGE_MODEL_METRICS, "bleu", "chrf"),
-    "summarize": (*LANGUAGE_MODEL_METRICS, "bleu", "chrf"),
-    "generate": (*LANGUAGE_MODEL_METRICS, "word_perplexity"),
-    "fill": LANGUAGE_MODEL_METRICS,
-    "classify": ("loss", "accuracy", "macro_f1"),
-    "tag": ("loss", "accuracy", "precision", "recall", "f1"),
-    "answer": ("loss", "accuracy", "exact_match", "f1"),
-}
-"""Metrics on the validation data, by task. Any of them may select the best checkpoint (`training.best_metric`)."""
 
-Metrics = Mapping[str, float]
+@dataclass(frozen=True)
+class Prediction:
+    """The output of a model for one example of the validation data."""
+
+    example: Any
+    output: Any
+    """What the metrics of the task compare with the reference."""
 
 
-def evaluate(trained: TrainedModel) -> Metrics:
+@dataclass(frozen=True)
+class Parts:
+    """A model during its training, as a task sees it (`ModelParts`)."""
+
+    network: Any
+    tokenizer: Tokenizer
+    generation_config: GenerationConfig
+    labels: tuple[str, ...]
+
+    @classmethod
+    def of(cls, trained: TrainedModel) -> Parts:
+        """Return the parts of a model that is being trained."""
+        config = read_generation_config(None, trained.tokenizer)
+        config = replace(config, decoder_start_token_id=trained.decoder_start)
+        return cls(trained.network, trained.tokenizer, config, trained.labels)
+
+
+def evaluate(trained: TrainedModel) -> Mapping[str, float]:
     """Compute the task's metrics on the validation data. Empty for tasks that are evaluated by the loss alone."""
-    match trained.recipe.task:
-        case "translate" | "summarize":
-            return _translation_metrics(trained)
-        case "classify":
-            _, references, labels = zip(*_predict_labels(trained, _validation_batches(trained)), strict=True)
-            return task_metrics.classification_metrics(references, labels)
-        case "tag":
-            return _entity_metrics(trained)
-        case "answer":
-            answered = _predict_answers(trained, _validation_batches(trained), None)
-            answers = [[answer.text for answer in question.answers] for question, _ in answered]
-            return task_metrics.squad_metrics(answers, [prediction for _, prediction in answered])
-    return {}
+    metrics = trained.recipe.task.metrics
+    if metrics.compute is None or (Predicts.TAGS in trained.network.predicts and not _mark_entities(trained.labels)):
+        return {}
+    predictions = _predict(trained, None)
+    references = [metrics.reference_of(each.example) for each in predictions]
+    return metrics.compute(references, [each.output for each in predictions])
 
 
 def sample_outputs(trained: TrainedModel) -> Sequence[str]:
     """Return a few outputs for inspection by a person: input, reference and output of each example."""
-    match trained.recipe.task:
-        case "translate" | "summarize":
-            pairs = _read_pairs(trained, NUM_SAMPLES)
-            samples = [(pair.source, pair.target) for pair in pairs]
-            outputs = _translate(trained, pairs)
-        case "classify":
-            labeled = _predict_labels(trained, [_first_batch(trained)])
-            samples, outputs = [(text, label) for text, label, _ in labeled], [label for _, _, label in labeled]
-        case "tag":
-            tagged = _predict_tags(trained, [_first_batch(trained)], NUM_SAMPLES)
-            samples = [
-                (" ".join(sentence.words), _format_tags(sentence.words, sentence.tags)) for sentence, _ in tagged
-            ]
-            outputs = [_format_tags(sentence.words, tags) for sentence, tags in tagged]
-        case "answer":
-            answered = _predict_answers(trained, [_first_batch(trained)], NUM_SAMPLES)
-            samples = [
-                (question.question, " | ".join(answer.text for answer in question.answers)) for question, _ in answered
-            ]
-            outputs = [prediction for _, prediction in answered]
+    match trained.recipe.task.name:
         case "generate":
             samples, outputs = _continue_texts(trained)
         case "fill":
             samples, outputs = _fill_masks(trained)
+        case "tag":
+            tagged = _predict(trained, NUM_SAMPLES)
+            sentences = [each.example for each in tagged]
+            samples = [(" ".join(each.words), _format_tags(each.words, each.tags)) for each in sentences]
+            outputs = [_format_tags(each.example.words, each.output) for each in tagged]
+        case _:
+            predictions, task = _predict(trained, NUM_SAMPLES), trained.recipe.task
+            assert task.input_of is not None
+            inputs = [task.input_of(each.example) for each in predictions]
+            references = [task.metrics.reference_of(each.example) for each in predictions]
+            samples = [(_first(text), _join(reference)) for text, reference in zip(inputs, references, strict=True)]
+            outputs = [each.output for each in predictions]
     return [
         f"  {_one_line(text)}\n    reference {_one_line(reference)}\n    output    {_one_line(output)}"
         for (text, reference), output in zip(samples, outputs, strict=True)
     ]
+
+
+def _first(text: str | tuple[str, str]) -> str:
+    return text if isinstance(text, str) else text[0]
+
+
+def _join(references: str | Sequence[str]) -> str:
+    return references if isinstance(references, str) else " | ".join(references)
+
+
+def _predict(trained: TrainedModel, count: int | None) -> list[Prediction]:
+    """Return the outputs for the first `count` examples; None stands for all, or for the first of many texts."""
+    task = trained.recipe.task
+    if task.example is Pair:
+        return _translate(trained, _read_examples(trained, count or NUM_EVALUATED))
+    batches = _validation_batches(trained) if count is None else [_first_batch(trained)]
+    match task.name:
+        case "classify":
+            return _predict_labels(trained, batches)
+        case "tag":
+            return _predict_tags(trained, batches, count)
+        case "answer":
+            return _predict_answers(trained, batches, count)
+    examples, parts = _read_examples(trained, count), Parts.of(trained)
+    assert task.input_of is not None
+    results = task.run(parts, map(task.input_of, examples), task.options())
+    outputs = map(task.metrics.prediction_of, results)
+    return [Prediction(example, output) for example, output in zip(examples, outputs, strict=True)]
 
 
 def _one_line(text: str) -> str:
@@ -123,32 +149,28 @@ def _read_examples(trained: TrainedModel, count: int | None) -> list[Any]:
     return list(islice(make_source(trained.recipe, trained.recipe.data.valid).read(), count))
 
 
-def _predict_labels(trained: TrainedModel, batches: Batches | list[Batch]) -> list[tuple[str, str, str]]:
-    """Return text, reference label and predicted label of the examples in these batches."""
+def _predict_labels(trained: TrainedModel, batches: Batches | list[Batch]) -> list[Prediction]:
+    """Return the labels of the examples in these batches."""
     predictions = predict.predict_labels(trained.network, batches, trained.recipe.training.device)
-    examples: list[LabeledText] = _read_examples(trained, max(predictions) + 1)
-    return [(examples[i].text, str(examples[i].label), trained.labels[predictions[i]]) for i in sorted(predictions)]
+    examples = _read_examples(trained, max(predictions) + 1)
+    return [Prediction(examples[index], trained.labels[predictions[index]]) for index in sorted(predictions)]
 
 
-def _predict_tags(
-    trained: TrainedModel, batches: Batches | list[Batch], count: int | None
-) -> list[tuple[TaggedSentence, list[str]]]:
-    """Return sentences and the predicted tags of their words. A word without a prediction has the tag `O`."""
+def _predict_tags(trained: TrainedModel, batches: Batches | list[Batch], count: int | None) -> list[Prediction]:
+    """Return the tags of the words. A word without a prediction has the tag `O`."""
     predictions = predict.predict_tags(trained.network, batches, trained.recipe.training.device)
-    tagged: list[tuple[TaggedSentence, list[str]]] = []
+    tagged: list[Prediction] = []
     for index, example in enumerate(_read_examples(trained, count)):
         tag_ids = predictions.get(index, {})
         words = range(len(example.words))
-        tagged.append((example, [trained.labels[tag_ids[word]] if word in tag_ids else OUTSIDE for word in words]))
+        tags = [trained.labels[tag_ids[word]] if word in tag_ids else OUTSIDE for word in words]
+        tagged.append(Prediction(example, tags))
     return tagged
 
 
-def _entity_metrics(trained: TrainedModel) -> Metrics:
-    """Compute entity metrics. Empty for tags that mark no entities, such as parts of speech, which have an accuracy."""
-    if detect_scheme([trained.labels]) is Scheme.PLAIN:
-        return {}
-    tagged = _predict_tags(trained, _validation_batches(trained), None)
-    return task_metrics.entity_metrics((sentence.tags for sentence, _ in tagged), (tags for _, tags in tagged))
+def _mark_entities(tags: Sequence[str]) -> bool:
+    """Whether the tags mark entities. Others, such as parts of speech, have an accuracy only."""
+    return detect_scheme([tags]) is not Scheme.PLAIN
 
 
 def _format_tags(words: Sequence[str], tags: Sequence[str]) -> str:
@@ -156,14 +178,12 @@ def _format_tags(words: Sequence[str], tags: Sequence[str]) -> str:
     return "  ".join(f"{word}/{tag}" for word, tag in zip(words, tags, strict=True) if tag != OUTSIDE)
 
 
-def _predict_answers(
-    trained: TrainedModel, batches: Batches | list[Batch], count: int | None
-) -> list[tuple[Question, str]]:
-    """Return questions and the predicted answers."""
+def _predict_answers(trained: TrainedModel, batches: Batches | list[Batch], count: int | None) -> list[Prediction]:
+    """Return the answers to questions."""
     questions: list[Question] = _read_examples(trained, count)
     cls_token_id = trained.tokenizer.special_ids.cls
     answers = predict.predict_answers(trained.network, batches, questions, cls_token_id, trained.recipe.training.device)
-    return [(question, answers[index]) for index, question in enumerate(questions)]
+    return [Prediction(question, answers[index]) for index, question in enumerate(questions)]
 
 
 # -- texts
@@ -178,13 +198,9 @@ def _continue_texts(trained: TrainedModel) -> tuple[list[tuple[str, str]], list[
     for ids in tokenizer.encode_batch_ids(texts, add_special_tokens=False):
         length = min(PROMPT_TOKENS, len(ids) // 2)
         samples.append((tokenizer.decode(ids[:length]), tokenizer.decode(ids[length : length + PROMPT_TOKENS])))
-    generator = Generator(
-        trained.network,
-        tokenizer,
-        generation_config.read_generation_config(None, tokenizer),
-        generate.GenerateOptions(max_new_tokens=PROMPT_TOKENS),
-    )
-    return samples, [result.text for result in generator.generate(prompt for prompt, _ in samples)]
+    options = GenerateOptions(max_new_tokens=PROMPT_TOKENS)
+    results = GENERATE.run(Parts.of(trained), (prompt for prompt, _ in samples), options)
+    return samples, [result.text for result in results]
 
 
 def _fill_masks(trained: TrainedModel) -> tuple[list[tuple[str, str]], list[str]]:
@@ -219,32 +235,13 @@ def _join_tokens(tokenizer: Tokenizer, tokens: Tensor) -> str:
 # -- translations
 
 
-def _translation_metrics(trained: TrainedModel) -> Metrics:
-    import sacrebleu
-
-    pairs = _read_pairs(trained, NUM_EVALUATED)
-    translations = _translate(trained, pairs)
-    references = [[pair.target for pair in pairs]]
-    return {
-        "bleu": sacrebleu.corpus_bleu(translations, references).score,
-        "chrf": sacrebleu.corpus_chrf(translations, references).score,
-    }
-
-
-def _read_pairs(trained: TrainedModel, count: int) -> list[Pair]:
-    return _read_examples(trained, count)
-
-
-def _translate(trained: TrainedModel, pairs: Sequence[Pair]) -> list[str]:
+def _translate(trained: TrainedModel, pairs: Sequence[Pair]) -> list[Prediction]:
     """Translate greedily: fast, and accurate enough to compare checkpoints.
 
     A network that has not learned to predict EOS would generate up to the maximum length, so the length is limited to a
     little more than that of the longest reference.
     """
-    config = generation_config.read_generation_config(None, trained.tokenizer)
     longest = max(map(len, trained.tokenizer.target.encode_batch_ids([pair.target for pair in pairs])), default=0)
     options = TranslateOptions(beam=1, max_new_tokens=longest + EXTRA_TOKENS)
-    translator = Translator(
-        trained.network, trained.tokenizer, replace(config, decoder_start_token_id=trained.decoder_start), options
-    )
-    return [translation.text for translation in translator.translate(pair.source for pair in pairs)]
+    results = TRANSLATE.run(Parts.of(trained), (pair.source for pair in pairs), options)
+    return [Prediction(pair, result.text) for pair, result in zip(pairs, results, strict=True)]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -11,11 +10,12 @@ from typing import Any
 from regard.doctor.examination import examine_quick
 from regard.doctor.finding import Finding, Severity
 from regard.doctor.tolerant_reader import Split
-from regard.evaluation.evaluate import METRICS, evaluate, sample_outputs
+from regard.evaluation.evaluate import evaluate, sample_outputs
+from regard.tasks.registry import TASKS
 from regard.training.recipe.data_pipeline import make_source
 from regard.training.recipe.preflight import check_recipe
-from regard.training.recipe.schema import Recipe, RecipeError, load_recipe
-from regard.training.run import run
+from regard.training.recipe.schema import Recipe, load_recipe
+from regard.training.run.run import run_training
 
 
 def train(
@@ -33,30 +33,24 @@ def train(
     The run directory is `output`, or the recipe's `output`, or `runs/` followed by the recipe's name. With `resume`, a
     stopped run continues from its last training state; the result is bit-identical to that of an uninterrupted run.
     """
-    parsed = recipe if isinstance(recipe, Recipe) else load_recipe(recipe, overrides)
-    check_best_metric(parsed)
+    parsed = recipe if isinstance(recipe, Recipe) else load_recipe(recipe, overrides, tasks=TASKS)
     check_recipe(parsed)
     if not resume:
         check_data(parsed)
-    run_dir = output or parsed.output or run.default_run_dir(recipe)
-    return run.train(parsed, output=run_dir, resume=resume, compute_metrics=evaluate, sample_outputs=sample_outputs)
+    run_dir = Path(output or parsed.output or default_run_dir(recipe))
+    return run_training(parsed, run_dir, resume=resume, compute_metrics=evaluate, sample_outputs=sample_outputs)
 
 
-def check_best_metric(recipe: Recipe) -> None:
-    """Raise an error for an unknown metric now, not at the first evaluation."""
-    metrics, best_metric = METRICS[recipe.task], recipe.training.best_metric
-    if best_metric not in metrics:
-        similar = difflib.get_close_matches(best_metric, metrics, 1)
-        hint = f" (did you mean {similar[0]!r}?)" if similar else ""
-        message = f"unknown metric {best_metric!r} for task {recipe.task!r}{hint}; available: {', '.join(metrics)}"
-        raise RecipeError(f"training.best_metric: {message}")
+def default_run_dir(recipe: str | Path | Recipe) -> Path:
+    """Return the run directory of a recipe that names none."""
+    return Path("runs") / ("run" if isinstance(recipe, Recipe) else Path(recipe).stem)
 
 
 def check_data(recipe: Recipe) -> None:
     """Run the doctor's quick checks: raise an error for findings that block training, print warnings to stderr."""
     splits = {Split.TRAIN: recipe.data.train, Split.VALID: recipe.data.valid}
     files = {split: [Path(path) for path in paths] for split, paths in splits.items() if paths}
-    report = examine_quick(recipe.task, files, file_format=make_source(recipe, recipe.data.train).file_format)
+    report = examine_quick(recipe.task.name, files, file_format=make_source(recipe, recipe.data.train).file_format)
     lines = [_format_finding(finding) for finding in report.findings if finding.severity is not Severity.NOTE]
     if not report.ok:
         raise ValueError(

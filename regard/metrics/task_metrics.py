@@ -12,10 +12,11 @@ import string
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
-from regard.data.tag_schemes import TAG_PATTERN
-
 ARTICLES = re.compile(r"\b(a|an|the)\b")
 PUNCTUATION = str.maketrans("", "", string.punctuation)
+
+ENTITY_TAG = re.compile(r"([BIESLU])-(.+)", re.DOTALL)
+"""Prefix and type of a tag that marks an entity."""
 
 Entity = tuple[str, int, int]
 """Type, index of the first word, index of the last word."""
@@ -63,7 +64,7 @@ def entities(tags: Sequence[str]) -> list[Entity]:
     result: list[Entity] = []
     previous_prefix, previous_type = "O", ""
     for index, tag in enumerate(tags):
-        match = TAG_PATTERN.fullmatch(tag)
+        match = ENTITY_TAG.fullmatch(tag)
         prefix, entity_type = match.groups() if match else ("O", "")
         if prefix != "O":
             continues = previous_prefix in ("B", "I") and prefix in ("I", "E", "L") and entity_type == previous_type

@@ -10,9 +10,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from regard.tasks.sentences import Span
-
-Alignment = tuple[tuple[int, int], ...]
-"""Pairs of word indices, source and target, from 0."""
+from regard.tasks.translate import Alignment
 
 
 def word_spans(text: str) -> list[Span]:

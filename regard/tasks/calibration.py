@@ -4,51 +4,43 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterable, Sequence
-
-from torch import nn
+from typing import Any
 
 from regard.engine.quantization_error import CalibrationSample
 from regard.generation.decoding_options import DecodingOptions
-from regard.generation.inputs import Inputs, length_limits
+from regard.generation.inputs import Inputs
 from regard.generation.scheduler import generate
 from regard.generation.search import GreedySearch, RandomSampling
 from regard.tasks.generation_config import GenerationConfig
 from regard.tokenization.tokenizer import Tokenizer
-from regard.transformer import config
-from regard.transformer.embedding import Tokens
-from regard.transformer.network import DecoderOnly, EncoderDecoder, EncoderOnly
-from regard.transformer.two_stream import TwoStream
+from regard.transformer.interface import GenerativeNetwork, Predicts, Reads
 
 NUM_SAMPLES, MAX_LENGTH, MAX_NEW_TOKENS = 64, 40, 24
 """Number of random samples, their maximum length, and the maximum number of tokens generated for each source."""
 
-TokenNetwork = EncoderOnly | DecoderOnly | TwoStream | EncoderDecoder
-"""Networks that read sequences of tokens."""
-
 
 def samples_from_texts(
-    network: nn.Module, tokenizer: Tokenizer, generation_config: GenerationConfig, texts: Iterable[str]
+    network: Any, tokenizer: Tokenizer, generation_config: GenerationConfig, texts: Iterable[str]
 ) -> list[CalibrationSample]:
     """Return the given texts as samples; for a generative encoder-decoder, the targets are its greedy outputs."""
-    if not isinstance(network, TokenNetwork):
+    if not _reads_tokens(network):
         return []
     sequences = [ids for text in texts if (ids := tokenizer.encode(text).ids)]
     start = generation_config.decoder_start_token_id or 0
     return _make_samples(network, sequences, start, generation_config.eos_token_ids)
 
 
-def random_samples(network: nn.Module, seed: int = 0) -> list[CalibrationSample]:
+def random_samples(network: Any, seed: int = 0) -> list[CalibrationSample]:
     """Return samples for a network without texts: outputs sampled from a decoder, random tokens for other networks.
 
     The list is empty if the network does not read tokens.
     """
-    if not isinstance(network, TokenNetwork):
+    if not _reads_tokens(network):
         return []
-    embedding = network.source if isinstance(network, EncoderDecoder) else network.embedding
-    if not isinstance(embedding.tokens, Tokens):
-        return []
-    rng, vocabulary = random.Random(seed), len(embedding.tokens.weight)
-    if isinstance(network, DecoderOnly) and _is_generative(network):
+    source, target = network.limits
+    rng, vocabulary = random.Random(seed), (source or target).vocabulary
+    # A network without a cache reads everything again for each sampled token, which takes long.
+    if _is_generative(network) and network.reads is Reads.TOKENS and network.scores_in_one_pass:
         inputs = [Inputs([rng.randrange(vocabulary)]) for _ in range(NUM_SAMPLES)]
         results = generate(
             network,
@@ -61,11 +53,12 @@ def random_samples(network: nn.Module, seed: int = 0) -> list[CalibrationSample]
 
 
 def _make_samples(
-    network: nn.Module, sequences: Sequence[Sequence[int]], start: int, eos_token_ids: Sequence[int]
+    network: Any, sequences: Sequence[Sequence[int]], start: int, eos_token_ids: Sequence[int]
 ) -> list[CalibrationSample]:
-    max_positions = _max_positions(network)
+    limits = (side.max_positions for side in network.limits if side is not None and side.max_positions)
+    max_positions = next(limits, None)
     sequences = [sequence[:max_positions] for sequence in sequences]
-    if not isinstance(network, EncoderDecoder):
+    if network.reads is Reads.TOKENS:
         return [CalibrationSample(sequence) for sequence in sequences]
     if not _is_generative(network):  # BART's classifier reads the same text in the encoder and in the decoder
         return [CalibrationSample(sequence, sequence) for sequence in sequences]
@@ -77,15 +70,9 @@ def _make_samples(
     ]
 
 
-def _is_generative(network: TokenNetwork) -> bool:
-    head = getattr(network.config, "head", None)
-    return isinstance(head, config.LanguageModel | config.AdaptiveLanguageModel | config.TwoHeads)
+def _reads_tokens(network: Any) -> bool:
+    return network.reads in (Reads.TOKENS, Reads.SOURCE_AND_TARGET)
 
 
-def _max_positions(network: nn.Module) -> int | None:
-    if isinstance(network, DecoderOnly | EncoderDecoder):
-        limits = length_limits(network)
-        return next((each.max_positions for each in limits if each is not None and each.max_positions), None)
-    position = getattr(getattr(network, "embedding", None), "position", None)
-    length = getattr(position, "length", None)
-    return length if isinstance(length, int) else None
+def _is_generative(network: Any) -> bool:
+    return isinstance(network, GenerativeNetwork) and Predicts.NEXT_TOKEN in network.predicts

@@ -7,7 +7,6 @@ maximum length, so that an output ends at the EOS token or at the limit of the n
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +16,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from regard.checkpoint.model_folder import CONFIG_FILE, GENERATION_CONFIG_FILE, ModelFolder
 from regard.generation.beam import BeamSearch, EarlyStopping
 from regard.generation.logits_processors import (
     ForcedEos,
@@ -99,7 +99,8 @@ def normalize_logits(logits: Logits, sequences: Sequence[TokenSequence]) -> Logi
 
 def read_generation_config(folder: str | Path | None, tokenizer: Tokenizer) -> GenerationConfig:
     """Read the generation config of a model folder; missing tokens are those of the tokenizer."""
-    config, generation = _JsonFile(folder, "config.json"), _JsonFile(folder, "generation_config.json")
+    files = None if folder is None else ModelFolder(folder)
+    config, generation = _JsonFile(files, CONFIG_FILE), _JsonFile(files, GENERATION_CONFIG_FILE)
     source = generation if generation.values else config
     special_ids = tokenizer.target.special_ids
 
@@ -130,9 +131,9 @@ def read_generation_config(folder: str | Path | None, tokenizer: Tokenizer) -> G
 class _JsonFile:
     """The values of one JSON file. A value of the wrong type raises a ValueError that names the file and the key."""
 
-    def __init__(self, folder: str | Path | None, name: str) -> None:
-        self.path = Path(folder or ".") / name
-        self.values: dict[str, Any] = _read_json_object(self.path) if folder is not None and self.path.is_file() else {}
+    def __init__(self, folder: ModelFolder | None, name: str) -> None:
+        self.path = folder.path / name if folder else Path(name)
+        self.values: dict[str, Any] = folder.read_if_exists(name) if folder else {}
 
     def _error(self, key: str, expected: str) -> ValueError:
         return ValueError(f"{self.path}: {key} is {self.values[key]!r}; expected {expected}")
@@ -187,16 +188,6 @@ def _suppress_sequences(source: _JsonFile, eos_token_ids: tuple[int, ...]) -> tu
     allowed = [(token,) for token in eos_token_ids]
     bad_words = [sequence for sequence in source.token_sequences("bad_words_ids") if sequence not in allowed]
     return (*bad_words, *((token,) for token in source.token_ids("suppress_tokens")))
-
-
-def _read_json_object(path: Path) -> dict[str, Any]:
-    try:
-        values = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise ValueError(f"{path}: not valid JSON ({error})") from None
-    if not isinstance(values, dict):
-        raise ValueError(f"{path}: expected an object, found {type(values).__name__}")
-    return values
 
 
 def _coalesce(*values: int | None) -> int | None:

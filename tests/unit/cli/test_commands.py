@@ -128,6 +128,25 @@ def test_convert_keeps_every_tensor_and_what_lies_beside(model, tmp_path):
     assert (tmp_path / "copy" / "tokenizer.json").read_text() == "{}"
 
 
+def test_convert_copies_and_lists_every_companion(model, tmp_path):
+    (model / "target").mkdir()
+    companions = ["generation_config.json", "target/tokenizer.json", "target_vocab.json", "tokenizer.json"]
+    for number, name in enumerate(companions):
+        (model / name).write_text(json.dumps({"number": number}))
+    (model / "regard.json").write_text('{"task": "fill", "key_of_another_program": [1]}')
+    (model / "engine.json").write_text('{"precision": "int8", "quantization_error": null}')
+    (model / "notes.txt").write_text("not copied")
+    names = "generation_config.json, regard.json, target/tokenizer.json, target_vocab.json, tokenizer.json"
+    shown = run("convert", model, tmp_path / "copy")
+    assert shown.stderr.splitlines()[-1] == f"{tmp_path / 'copy'}: saved in the layout of bert, with {names}"
+    for name in companions:
+        assert (tmp_path / "copy" / name).read_bytes() == (model / name).read_bytes()
+    info = json.loads((tmp_path / "copy" / "regard.json").read_text())
+    assert info == {"format_version": 1, "task": "fill", "key_of_another_program": [1]}
+    assert not (tmp_path / "copy" / "engine.json").exists()  # it is about the weights of the source
+    assert not (tmp_path / "copy" / "notes.txt").exists()
+
+
 def test_convert_to_another_type_and_to_our_own_names(model, tmp_path):
     assert run("convert", model, tmp_path / "half", "--precision", "bfloat16").exit_code == 0
     assert {value.dtype for value in load(tmp_path / "half")[0].parameters()} == {torch.bfloat16}

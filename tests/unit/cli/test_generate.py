@@ -7,7 +7,6 @@ import subprocess
 import time
 
 import pytest
-import torch
 from unit.cli.runner import COMMAND, run
 from unit.tasks import models, vocabularies
 
@@ -105,9 +104,9 @@ def test_why_it_stopped(folder):
 def test_half_precision_is_computed_in_single(folder, tmp_path):
     """float16 weights give the same text as the same values in float32."""
     half = models.continuing(tmp_path / "half")
-    regard.load(half).save(half, dtype=torch.float16)
+    regard.load(half).save(half, precision="float16")
     single = models.continuing(tmp_path / "single")
-    regard.load(half, dtype=torch.float32).save(single)
+    regard.load(half).save(single, precision="float32")
     expected = regard.load(single, precision="float32").generate(PROMPTS[0], max_new_tokens=8)
     told = json.loads(run("generate", half, PROMPTS[0], "--max-new-tokens", 8, "--json").out)
     assert told == expected.as_json()
@@ -115,6 +114,7 @@ def test_half_precision_is_computed_in_single(folder, tmp_path):
 
 def test_python_and_the_command_ask_alike():
     from regard.cli.generate import generate
+
     from regard.tasks.generate import GenerateKeywords
 
     options = set(inspect.signature(generate).parameters) - {"model", "precision", "prompt", "stream", "as_json"}

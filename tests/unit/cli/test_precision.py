@@ -3,12 +3,12 @@
 import json
 
 import pytest
-import torch
 from unit.cli.runner import run
 from unit.native.no_native import without_native_library
 from unit.tasks import models
 
 import regard
+from regard.checkpoint.model_folder import ModelFolder
 from regard.engine.linear import OneDnnLinear, TorchLinear
 from regard.engine.linear_int8 import FbgemmLinear, VnniLinear
 from regard.engine.modules_native import PackedLinear
@@ -46,10 +46,10 @@ def test_without_native_library_torch_does_the_work(folder, monkeypatch):
 
 
 def test_what_does_not_go_together_is_said(folder, tmp_path):
-    with pytest.raises(ValueError, match="'int4': expected one of float32, bfloat16, float16, int8"):
+    with pytest.raises(ValueError, match="'int4': expected one of float64, bfloat16, float16, float32, int8"):
         regard.load(folder, precision="int4")
-    with pytest.raises(ValueError, match="computes in float32"):
-        regard.load(folder, precision="int8", dtype=torch.float64)
+    with pytest.raises(ValueError, match="weights cannot be saved in 'int8' here: use `regard convert --precision`"):
+        regard.load(folder).save(tmp_path / "again", precision="int8")
     with pytest.raises(ValueError, match="no weights to save"):
         regard.load(folder, precision="int8").save(tmp_path / "again")
 
@@ -68,10 +68,10 @@ def test_a_folder_in_bytes_is_smaller_and_runs_in_bytes(command, folder, tmp_pat
     assert called.code == 0
     weights = "model.safetensors"
     assert (tmp_path / "small" / weights).stat().st_size < 0.6 * (folder / weights).stat().st_size
-    engine_file = json.loads((tmp_path / "small" / "engine.json").read_text())
-    assert engine_file["precision"] == "int8"
-    assert engine_file["quantization_error"]["dataset"] == "texts.txt"
-    assert f"cosine similarity {engine_file['quantization_error']['cosine_similarity']:.4f}" in called.err
+    record = json.loads((tmp_path / "small" / "regard.json").read_text())["quantization"]
+    assert record["precision"] == "int8"
+    assert record["quantization_error"]["dataset"] == "texts.txt"
+    assert f"cosine similarity {record['quantization_error']['cosine_similarity']:.4f}" in called.err
     calls = []
     load = regard.model.load
     monkeypatch.setattr(regard.model, "load", lambda *args, **options: calls.append(options) or load(*args, **options))
@@ -81,16 +81,16 @@ def test_a_folder_in_bytes_is_smaller_and_runs_in_bytes(command, folder, tmp_pat
 
 def test_the_loss_that_is_printed_is_the_loss_measured(command, folder, tmp_path):
     """Measured once more, on the same texts, between the two folders."""
-    from regard.engine.quantization_error import measure_quantization_error, read_engine_file
+    from regard.engine.quantization_error import measure_quantization_error, read_quantization_record
     from regard.tasks.calibration import samples_from_texts
 
     texts = tmp_path / "texts.txt"
     texts.write_text("the dog runs\nthe cat\na man sleeps\n")
     run("convert", folder, tmp_path / "small", "--precision", "int8", "--calibration", texts)
-    plain, small = regard.load(folder, dtype=torch.float32), regard.load(tmp_path / "small", precision="int8")
+    plain, small = regard.load(folder), regard.load(tmp_path / "small", precision="int8")
     probes = samples_from_texts(plain.network, plain.tokenizer, plain.generation_config, texts.read_text().splitlines())
     again = measure_quantization_error(plain.network, small.network, probes, "texts.txt")
-    assert read_engine_file(tmp_path / "small")[1] == again
+    assert read_quantization_record(ModelFolder(tmp_path / "small"))[1] == again
     assert again.cosine_similarity < 1
 
 
@@ -117,7 +117,7 @@ def test_a_folder_without_texts_to_measure_is_in_bytes_all_the_same(folder, tmp_
     called = run("convert", folder, tmp_path / "small", "--precision", "int8", "--calibration", tmp_path / "empty.txt")
     assert called.code == 0
     assert "was not measured" in called.err
-    assert json.loads((tmp_path / "small" / "engine.json").read_text()) == {
+    assert json.loads((tmp_path / "small" / "regard.json").read_text())["quantization"] == {
         "precision": "int8",
         "quantization_error": None,
     }
@@ -126,4 +126,5 @@ def test_a_folder_without_texts_to_measure_is_in_bytes_all_the_same(folder, tmp_
 def test_what_is_written_over_is_no_longer_in_bytes(folder, tmp_path):
     run("convert", folder, tmp_path / "again", "--precision", "int8")
     run("convert", folder, tmp_path / "again", "--force")
-    assert not (tmp_path / "again" / "engine.json").exists()
+    assert ModelFolder(tmp_path / "again").info == {}
+    assert not (tmp_path / "again" / "regard.json").exists()

@@ -205,6 +205,7 @@ def test_python_and_the_command_ask_alike(folder):
     import inspect
 
     from regard.cli.translate import translate
+
     from regard.tasks.translate import TranslateKeywords
 
     options = set(inspect.signature(translate).parameters) - {"model", "precision", "text", "stream", "as_json"}

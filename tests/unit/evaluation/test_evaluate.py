@@ -8,8 +8,8 @@ import torch
 from unit.training.run.test_end_to_end import ENCODER, TRAINING, sentences
 
 import regard
-from regard.evaluation.evaluate import METRICS
 from regard.metrics import task_metrics
+from regard.tasks.registry import TASKS
 from regard.tokenization.tokenizer_loader import load_tokenizer
 from regard.training.run.run_dir import RunDir, read_metrics
 
@@ -56,7 +56,7 @@ def trained(folder, task, write, suffix, best):
     best_folder = regard.train(folder / "recipe.toml", {"training.evaluate_every": 8}, output=folder / "run")
     (line,) = [line for line in read_metrics(RunDir(folder / "run").metrics) if "valid_loss" in line]
     metrics = {name.removeprefix("valid_"): value for name, value in line.items() if name.startswith("valid_")}
-    assert tuple(metrics) == METRICS[task]
+    assert tuple(metrics) == TASKS[task].metrics.names
     return rows, metrics, regard.load(best_folder).network.eval(), load_tokenizer(best_folder)
 
 

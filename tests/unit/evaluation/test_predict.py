@@ -18,6 +18,8 @@ CLS = 1
 class FixedLogits:
     """A network that returns for each token the logits of its id, or for each row those of its first token."""
 
+    reads_segments = False
+
     def __init__(self, table, rowwise=False):
         self.table, self.rowwise = torch.tensor(table), rowwise
 

@@ -68,7 +68,7 @@ def _saved(network, folder, generation_config, overrides, config):
 
 
 def opened(folder):
-    return regard.load(folder, dtype=torch.float64)
+    return regard.load(folder, precision="float64")
 
 
 def comparable(result):

@@ -95,7 +95,7 @@ def folder(tmp_path_factory):
 
 @pytest.mark.parametrize("beam", [1, 3])
 def test_a_network_whose_attention_is_known(folder, beam):
-    model = regard.load(folder, dtype=torch.float64)
+    model = regard.load(folder, precision="float64")
     result = model.translate(SOURCE, beam=beam, n_best=beam, max_new_tokens=4, alignment=True)
     expected = tuple((word, number) for number, word in enumerate(ATTENDED))
     for each in (result, *result.alternatives):
@@ -108,14 +108,14 @@ def test_the_source_prefix_is_not_aligned(folder):
 
     (A target word that attends to the prefix is aligned with the source word that it attends to second.)
     """
-    model = regard.load(folder, dtype=torch.float64)
+    model = regard.load(folder, precision="float64")
     result = model.translate("rouge dort", prefix="un chien ", max_new_tokens=4, alignment=True)
     assert {(word - 2, number) for number, word in enumerate(ATTENDED) if word > 1} <= set(result.alignment)
     assert {word for word, _ in result.alignment} == {0, 1}
 
 
 def test_the_target_prefix_is_not_aligned(folder):
-    model = regard.load(folder, dtype=torch.float64)
+    model = regard.load(folder, precision="float64")
     result = model.translate(SOURCE, target_prefix="a b", max_new_tokens=2, alignment=True)
     assert result.text.startswith("a b ")
     assert result.alignment == tuple((ATTENDED[step], step) for step in (2, 3))
@@ -124,7 +124,7 @@ def test_the_target_prefix_is_not_aligned(folder):
 def test_alignments_of_chunks_have_the_word_indices_of_the_whole_text(folder):
     """Three sentences, of which two fit the network's twelve positions."""
     text = "un chien rouge dort un. chien rouge dort un chien. rouge un dort un chien."
-    model = regard.load(folder, dtype=torch.float64)
+    model = regard.load(folder, precision="float64")
     result = model.translate(text, max_new_tokens=4, alignment=True)
     assert result.chunks == 2
     first = [(word, number) for number, word in enumerate(ATTENDED)]

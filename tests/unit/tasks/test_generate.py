@@ -35,7 +35,7 @@ def test_in_order_as_each_prompt_alone(model):
 def test_a_stream_is_the_text(model, prompt, seed, beam):
     sampling = None if seed is None else Sampling(seed=seed, temperature=1.5)
     options = dict(max_new_tokens=9, sampling=sampling, beam=None if sampling else beam)
-    *parts, result = model.generator(GenerateOptions(**options)).stream(prompt)
+    *parts, result = model.prepare("generate", **options).stream(prompt)
     assert "".join(parts) == result.text
     assert comparable(result) == comparable(model.generate(prompt, **options))
 
@@ -52,7 +52,7 @@ def test_a_prompt_that_is_too_long_keeps_its_last_words(name, limit, request):
         assert result.truncated == 0
         return
     assert result.truncated > 0
-    encoded = model.generator(GenerateOptions(max_new_tokens=limit))._encode_prompt(prompt)
+    encoded = model.prepare("generate", max_new_tokens=limit)._encode_prompt(prompt)
     assert encoded.truncated == result.truncated == len(ids) - len(encoded.tokens)
     assert len(encoded.tokens) + result.max_new_tokens <= 48
     assert encoded.tokens == ids[len(ids) - len(encoded.tokens) :]
@@ -63,19 +63,19 @@ def test_the_bos_token_survives_truncation(tmp_path):
     folder = models.continuing(tmp_path)
     (folder / "tokenizer_config.json").write_text('{"tokenizer_class": "LlamaTokenizer", "add_bos_token": true}')
     model = models.opened(folder)
-    encoded = model.generator(GenerateOptions())._encode_prompt("dog " * 70)
+    encoded = model.prepare("generate")._encode_prompt("dog " * 70)
     assert encoded.tokens[0] == model.tokenizer.special_ids.bos
     assert model.tokenizer.special_ids.bos not in encoded.tokens[1:]
     assert len(encoded.tokens) == 24
 
 
 def test_an_empty_prompt_is_the_bos_token(model, tmp_path):
-    assert model.generator(GenerateOptions())._encode_prompt("").tokens == [model.tokenizer.special_ids.bos]
+    assert model.prepare("generate")._encode_prompt("").tokens == [model.tokenizer.special_ids.bos]
     assert model.generate("", max_new_tokens=3).stopped in ("end", "length")
 
 
 def test_without_a_bos_token_an_empty_prompt_is_refused(gpt2):
-    generator = gpt2.generator(GenerateOptions())
+    generator = gpt2.prepare("generate")
     generator.bos_token_id = None
     with pytest.raises(ValueError, match="no BOS token, so an empty prompt is not possible: give at least one word"):
         generator._encode_prompt("")
@@ -85,10 +85,7 @@ def test_an_eos_token_that_the_tokenizer_adds_is_not_part_of_the_prompt(tmp_path
     """Tokenizers trained by regard append </s> to every text."""
     model = models.opened(models.continuing(tmp_path, vocabulary=vocabularies.trained))
     assert model.tokenizer.encode("the dog").ids[-1] == model.tokenizer.special_ids.eos
-    assert (
-        model.generator(GenerateOptions())._encode_prompt("the dog").tokens
-        == model.tokenizer.encode("the dog").ids[:-1]
-    )
+    assert model.prepare("generate")._encode_prompt("the dog").tokens == model.tokenizer.encode("the dog").ids[:-1]
 
 
 def test_samples_depend_on_the_seed_and_the_prompt_alone(model):
@@ -136,7 +133,7 @@ def test_repetition_stops_generation_only_on_request(tmp_path):
 
 def test_a_control_code_is_required(tmp_path):
     from regard.tasks import generation_config
-    from regard.tasks.generate import Generator
+    from regard.tasks.generator import Generator
     from regard.tokenization.tokenizer_loader import load_tokenizer
 
     vocabularies.ctrl(tmp_path)
@@ -165,5 +162,5 @@ def test_sampling_and_beam_search_cannot_be_combined(model):
 
 def test_an_encoder_decoder_is_refused(tmp_path):
     model = models.opened(models.translating(tmp_path))
-    with pytest.raises(ValueError, match="for this encoder-decoder use `translate`"):
+    with pytest.raises(ValueError, match="this one reads a source and a target and predicts the next token: use `translate`"):
         model.generate("a man")

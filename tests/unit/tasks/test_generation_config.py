@@ -98,8 +98,8 @@ def test_logits_are_renormalized():
         ({"bad_words_ids": [5]}, "expected a list of lists"),
         ({"bad_words_ids": [["a"]]}, "expected a list of lists"),
         ({"early_stopping": "sometimes"}, 'expected true, false or "never"'),
-        ("{", "generation_config.json: not valid JSON"),
-        ([1], "expected an object, found list"),
+        ("{", "generation_config.json, line 1: invalid JSON"),
+        ([1], "expected a JSON object, found list"),
     ],
 )
 def test_errors_name_the_file(tmp_path, values, message):

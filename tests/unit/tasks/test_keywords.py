@@ -6,9 +6,8 @@ import pytest
 from unit.tasks import models
 from unit.tasks.models import comparable
 
-from regard.tasks.generate import GenerateKeywords, GenerateOptions
-from regard.tasks.results import Generation, Translation
-from regard.tasks.translate import TranslateKeywords, TranslateOptions
+from regard.tasks.generate import GenerateKeywords, GenerateOptions, Generation
+from regard.tasks.translate import TranslateKeywords, TranslateOptions, Translation
 
 TEXTS = ["the small dog", "a man"]
 
@@ -19,9 +18,9 @@ def task(request, tmp_path_factory):
     folder = tmp_path_factory.mktemp(request.param)
     if request.param == "translate":
         model = models.opened(models.translating(folder))
-        return model.translate, Translation, model.translator(TranslateOptions()).translate
+        return model.translate, Translation, model.prepare("translate").run
     model = models.opened(models.continuing(folder))
-    return model.generate, Generation, model.generator(GenerateOptions()).generate
+    return model.generate, Generation, model.prepare("generate").run
 
 
 @pytest.mark.parametrize(
@@ -53,6 +52,6 @@ def test_num_beams_is_beam(task):
 
 
 def test_iterating_over_a_single_string_is_refused(task):
-    run, _, run_iterable = task
-    with pytest.raises(ValueError, match=rf"single string: pass a list of strings, or use Model\.{run.__name__}"):
-        run_iterable(TEXTS[0])
+    _, _, run_iterable = task
+    with pytest.raises(ValueError, match=r"found a single string: pass \[text\]"):
+        next(run_iterable(TEXTS[0]))

@@ -7,8 +7,8 @@ from unit.tasks import models, vocabularies
 from unit.tasks.models import comparable
 
 from regard.families.transformer import transformer_2017
-from regard.tasks.results import EMPTY_TRANSLATION
-from regard.tasks.translate import TranslateOptions, Translator
+from regard.tasks.translate import TranslateOptions
+from regard.tasks.translator import EMPTY_TRANSLATION, Translator
 from regard.transformer.network import build_on_meta
 
 SENTENCES = vocabularies.sentences(40, seed=11)
@@ -75,7 +75,7 @@ def test_many_lines_come_in_order_and_are_not_all_held(model):
 
     options = TranslateOptions(max_new_tokens=4)
     results = []
-    for result in model.translator(options).translate(lines(), buffer_size=16):
+    for result in model.prepare("translate", options).run(lines(), buffer_size=16):
         results.append(result)
         max_ahead = max(max_ahead, read - len(results))
     assert len(results) == 200
@@ -124,7 +124,7 @@ def test_a_stream_is_the_text(model, short, options):
     options = dict(max_new_tokens=7) | options
     for tested, texts in ((model, SENTENCES[:3]), (short, [LONG])):
         for text in texts:
-            *parts, result = tested.translator(TranslateOptions(**options)).stream(text)
+            *parts, result = tested.prepare("translate", **options).stream(text)
             assert "".join(parts) == result.text
             assert comparable(result) == comparable(translate_one(tested, text, **options))
 
@@ -132,14 +132,14 @@ def test_a_stream_is_the_text(model, short, options):
 @settings(max_examples=10, deadline=None)
 @given(text=st.text(alphabet="ab é東🙂.\n", max_size=12), beam=st.sampled_from([1, 2]))
 def test_any_text_can_be_streamed(model, text, beam):
-    *parts, result = model.translator(TranslateOptions(max_new_tokens=6, beam=beam)).stream(text)
+    *parts, result = model.prepare("translate", max_new_tokens=6, beam=beam).stream(text)
     assert "".join(parts) == result.text
     assert comparable(result) == comparable(translate_one(model, text, max_new_tokens=6, beam=beam))
 
 
 def test_a_stream_has_many_parts(model):
     longest = max(SENTENCES[:20], key=lambda text: len(translate_one(model, text, max_new_tokens=12).tokens))
-    *parts, result = model.translator(TranslateOptions(max_new_tokens=12)).stream(longest)
+    *parts, result = model.prepare("translate", max_new_tokens=12).stream(longest)
     assert len([part for part in parts if part]) > len(result.tokens) / 2 > 1
 
 
@@ -181,7 +181,7 @@ def test_ids_beyond_the_vocabulary_have_no_text(tmp_path):
 
 def test_a_decoder_only_network_is_refused(tmp_path):
     model = models.opened(models.continuing(tmp_path))
-    with pytest.raises(ValueError, match="for this decoder-only network use `generate`"):
+    with pytest.raises(ValueError, match="this one reads tokens and predicts the next token: use `generate`"):
         model.translate("a man")
 
 

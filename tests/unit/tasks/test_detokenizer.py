@@ -7,7 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from unit.tasks import vocabularies
 
-from regard.tasks.results import EMPTY_TRANSLATION, Detokenizer, IncrementalDetokenizer, Translation, join_chunks
+from regard.tasks.detokenizer import Detokenizer, IncrementalDetokenizer
+from regard.tasks.translate import Translation
+from regard.tasks.translator import EMPTY_TRANSLATION, join_chunks
 from regard.tokenization.algorithms import CharacterLevel, Unigram, WordLevel, WordPiece
 from regard.tokenization.tokenizer_loader import load_tokenizer
 from regard.tokenization.tokenizer_trainer import train_tokenizer

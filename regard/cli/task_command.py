@@ -1,0 +1,115 @@
+"""The command of a task, made from its declaration: arguments, options and `--help`."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Annotated, Any
+
+import typer
+
+from regard.cli.text_io import PRECISION_OPTION, Precision
+from regard.tasks.generated_text import GeneratedText
+from regard.tasks.options import OptionField, option_fields
+from regard.training.task import AnyTask
+
+VALUE_NAMES = {int: "INTEGER", float: "NUMBER", str: "TEXT"}
+"""What `--help` calls a value."""
+
+
+def task_command(task: AnyTask) -> Callable[..., None]:
+    """Return the function of a task's command. Its signature tells typer the arguments and options."""
+
+    def command(*, model: str, input: str | None, precision: Precision | None, as_json: bool, **values: Any) -> None:
+        run_task(task, TaskCall(model, input, precision, as_json, values.pop("stream", False)), values)
+
+    parameters = list(_parameters(task))
+    command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    command.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    command.__doc__ = f"{task.summary}\n\n{task.details}".strip()
+    return command
+
+
+@dataclass(frozen=True)
+class TaskCall:
+    """What a command was called with, besides the options of its task."""
+
+    model: str
+    input: str | None
+    precision: Precision | None
+    as_json: bool
+    stream: bool
+
+
+def run_task(task: AnyTask, call: TaskCall, values: Mapping[str, Any]) -> None:
+    """Run a task on the inputs of a command, and write the results."""
+    from regard.cli.text_io import TextInputs, load_model, usage_errors, write_results, write_streams
+
+    with usage_errors():
+        options = _build_options(task, values, call.as_json)
+    if call.stream and getattr(options, "n_best", 1) > 1:
+        raise typer.BadParameter(f"--stream prints one text per {task.input.name}: remove --n-best")
+    inputs, loaded = TextInputs(call.input, task.input), load_model(call.model, call.precision)
+    with usage_errors():
+        runner: Any = loaded.prepare(task, options)
+    if call.stream:
+        write_streams(map(runner.stream, inputs), inputs.is_single, call.as_json)
+    else:
+        write_results(runner.run(inputs, buffer_size=inputs.buffer_size), inputs, call.as_json)
+
+
+def _build_options(task: AnyTask, values: Mapping[str, Any], as_json: bool) -> Any:
+    """Make the options of a task from those that were given. The others have the defaults of the task."""
+    given: dict[str, Any] = {}
+    for field in option_fields(task.options):
+        value = values[field.name]
+        if field.inner:
+            inner = {each.name: values[each.name] for each in field.inner if values[each.name] is not None}
+            if inner and not value:
+                flags = ", ".join(each.flags[0] for each in field.inner if each.name in inner)
+                raise ValueError(f"{flags}: add {field.flags[0]}")
+            value = field.value_type(**inner) if value else None
+        if value and field.json_only and not as_json:
+            raise ValueError(f"{field.flags[0]} is part of the JSON output: add --json")
+        if value not in (None, []):
+            given[field.name] = value
+    return task.options(**given)
+
+
+def _parameters(task: AnyTask) -> Iterator[inspect.Parameter]:
+    yield _parameter("model", str, typer.Argument(metavar="MODEL", help="Model folder."))
+    metavar = task.input.name.upper()
+    yield _parameter("input", str | None, typer.Argument(metavar=metavar, help=task.input.help), None)
+    for field in option_fields(task.options):
+        yield _option_parameter(field)
+        for inner in field.inner:
+            sentence = f"With {field.flags[0]}: {inner.sentence[0].lower()}{inner.sentence[1:]}"
+            yield _option_parameter(replace(inner, sentence=sentence))
+    yield _parameter("precision", Precision | None, PRECISION_OPTION, None)
+    if issubclass(task.result, GeneratedText):
+        yield _parameter("stream", bool, typer.Option("--stream", help="Print each text while it is generated."), False)
+    json_option = typer.Option("--json", help="Print one JSON object per line, with all fields of the result.")
+    yield _parameter("as_json", bool, json_option, False)
+
+
+def _option_parameter(field: OptionField) -> inspect.Parameter:
+    """Return the parameter of one option. Its default is None, which stands for the default of the task."""
+    if field.value_type is bool or field.inner:
+        return _parameter(field.name, bool, typer.Option(*field.flags, help=field.sentence), False)
+    remarks = ["Can be repeated."] if field.repeated else []
+    remarks += [f"[{field.default}]"] if field.default not in (None, "", ()) else []
+    option = typer.Option(
+        *field.flags,
+        min=field.at_least,
+        metavar=VALUE_NAMES[field.value_type],
+        help=" ".join([field.sentence, *remarks]),
+        show_default=False,
+    )
+    annotation: Any = list[field.value_type] if field.repeated else field.value_type  # type: ignore[name-defined]
+    return _parameter(field.name, annotation | None, option, None)
+
+
+def _parameter(name: str, annotation: Any, info: Any, default: Any = ...) -> inspect.Parameter:
+    kind = inspect.Parameter.KEYWORD_ONLY
+    return inspect.Parameter(name, kind, annotation=Annotated[annotation, info], default=default)

@@ -1,0 +1,30 @@
+"""What a task needs of a model."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+
+if TYPE_CHECKING:
+    from regard.tasks.generation_config import GenerationConfig
+    from regard.tokenization.tokenizer import Tokenizer
+
+
+@runtime_checkable
+class ModelParts(Protocol):
+    """The parts of a model: what `regard.load` returns, or a model during its training."""
+
+    @property
+    def network(self) -> Any:
+        """The network: see `regard.transformer.interface`."""
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        """The tokenizer."""
+
+    @property
+    def generation_config(self) -> GenerationConfig:
+        """The generation config."""
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """The names of the labels, in the order of the logits; empty if it has none."""
