@@ -6,7 +6,6 @@ each row starts.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -19,6 +18,7 @@ from numpy.typing import NDArray
 
 from regard.data.length_policy import TruncationStats
 from regard.data.source import FileFingerprint, fingerprints_from_json
+from regard.files import read_json
 
 METADATA_FILE = "corpus.json"
 FORMAT_VERSION = 1
@@ -93,11 +93,8 @@ class Corpus:
 
 
 def _read_metadata(folder: Path) -> dict[str, Any]:
-    try:
-        metadata = json.loads((folder / METADATA_FILE).read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise CorpusError(f"{folder} is not an encoded corpus ({error})") from None
-    if not isinstance(metadata, dict) or metadata.get("version") != FORMAT_VERSION:
+    metadata = read_json(folder / METADATA_FILE, CorpusError)
+    if metadata.get("version") != FORMAT_VERSION:
         raise CorpusError(f"{folder / METADATA_FILE} has another format version: encode the corpus again")
     return metadata
 

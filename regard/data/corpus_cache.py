@@ -2,21 +2,21 @@
 
 cache/train/
   .lock               held while a corpus is encoded, so that of two processes only one encodes it
-  .making/            staging folder; if a process is killed it stays behind, and the next process removes it
-  3f9a…/              the corpus, named after its cache key; renamed from .making
+  3f9a…/              the corpus, named after its cache key
+  .3f9a….part/        a corpus that is being encoded; a killed process leaves it, and the next one removes it
 """
 
 from __future__ import annotations
 
-import os
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from regard.data.corpus import Corpus, CorpusError
+from regard.files import atomic_folder
 
-STAGING, LOCK_FILE = ".making", ".lock"
+LOCK_FILE = ".lock"
 
 
 def load_if_complete(folder: Path, key: str) -> Corpus | None:
@@ -50,39 +50,10 @@ def folder_lock(folder: Path) -> Iterator[None]:
 
 
 @contextmanager
-def staging_folder(folder: Path) -> Iterator[Path]:
-    """Create an empty staging folder. It is removed on an exception; after a kill, the next process removes it."""
-    path = folder / STAGING
-    shutil.rmtree(path, ignore_errors=True)
-    path.mkdir(parents=True)
-    try:
-        yield path
-    except BaseException:
-        shutil.rmtree(path, ignore_errors=True)
-        raise
-
-
-def publish(folder: Path, key: str) -> None:
-    """Rename the staging folder to its cache key once all bytes are on disk, and remove older corpora."""
-    staging, target = folder / STAGING, folder / key
-    for path in staging.iterdir():
-        _flush(path)
-    _flush(staging)
-    if target.exists():  # a damaged corpus: a complete one would have been used
-        shutil.rmtree(target)
-    staging.rename(target)
-    _flush(folder)
+def publish(folder: Path, key: str) -> Iterator[Path]:
+    """Yield an empty folder to encode to; on success, give it its cache key as name, and remove older corpora."""
+    with atomic_folder(folder / key) as staging:
+        yield staging
     for path in folder.iterdir():
         if path.is_dir() and path.name != key:
             shutil.rmtree(path, ignore_errors=True)
-
-
-def _flush(path: Path) -> None:
-    try:
-        handle = os.open(path, os.O_RDONLY)
-    except PermissionError:  # Windows cannot open folders
-        return
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from dataclasses import asdict
@@ -25,20 +25,15 @@ from regard.data.example import Document, Example, LabeledText, Pair, Question
 from regard.data.length_policy import TruncationStats
 from regard.data.ragged import RaggedArray
 from regard.data.source import DataSource, FileFingerprint, fingerprints_to_json
-from regard.tokenization.io import write_files
+from regard.files import read_json, write_json
 from regard.tokenization.text_files import DataError
 
 ENCODE_BATCH_EXAMPLES, ENCODE_BATCH_CHARACTERS = 4096, 1_000_000
 """Limits of one batch of examples passed to an encoder: it is complete when either is reached."""
 ENCODE_THREADS = 2
 
-ProgressCallback = Callable[[int], None]
-"""Called with the number of examples encoded so far."""
 
-
-def encode(
-    source: DataSource, encoder: Encoder, folder: str | Path, progress: ProgressCallback | None = None
-) -> Corpus:
+def encode(source: DataSource, encoder: Encoder, folder: str | Path) -> Corpus:
     """Encode the examples of a source and return the corpus. An up-to-date corpus in the folder is reused.
 
     The examples are encoded again if a file, the tokenizer or an option has changed. Each corpus needs a folder of its
@@ -56,7 +51,7 @@ def encode(
         with corpus_cache.folder_lock(folder):
             corpus = corpus_cache.load_if_complete(folder, key)  # another process may have encoded it meanwhile
             if corpus is None:
-                _encode_to_folder(source, encoder, folder, key, fingerprints, progress)
+                _encode_to_folder(source, encoder, folder, key, fingerprints)
                 return Corpus(folder / key)
     if corpus.file_fingerprints != fingerprints:
         _update_file_fingerprints(corpus, fingerprints)
@@ -72,36 +67,24 @@ def _cache_key(source: DataSource, encoder: Encoder, fingerprints: Mapping[str, 
 
 def _update_file_fingerprints(corpus: Corpus, fingerprints: Mapping[str, FileFingerprint]) -> None:
     """Store the new mtime of files whose content is unchanged, so that they are not hashed again next time."""
-    metadata = json.loads((corpus.folder / METADATA_FILE).read_text(encoding="utf-8"))
+    metadata = read_json(corpus.folder / METADATA_FILE)
     with suppress(OSError):  # a read-only cache can still be used
-        _write_metadata(corpus.folder, {**metadata, "files": fingerprints_to_json(fingerprints)})
-
-
-def _write_metadata(folder: Path, metadata: Mapping[str, object]) -> None:
-    write_files(folder, {METADATA_FILE: json.dumps(metadata, indent=1).encode()})
+        write_json(corpus.folder / METADATA_FILE, {**metadata, "files": fingerprints_to_json(fingerprints)})
 
 
 def _encode_to_folder(
-    source: DataSource,
-    encoder: Encoder,
-    folder: Path,
-    key: str,
-    fingerprints: Mapping[str, FileFingerprint],
-    progress: ProgressCallback | None,
+    source: DataSource, encoder: Encoder, folder: Path, key: str, fingerprints: Mapping[str, FileFingerprint]
 ) -> None:
-    with corpus_cache.staging_folder(folder) as staging:
+    with corpus_cache.publish(folder, key) as staging:
         with _CorpusWriter(staging, encoder) as writer:
             for count, encoded in _encode_in_order(_group_examples(source.read()), encoder):
                 writer.write(count, encoded)
-                if progress is not None:
-                    progress(writer.num_examples)
         if not writer.num_rows:
             raise DataError(next(iter(fingerprints)), None, "the file contains no examples")
         for name, current in source.file_fingerprints(fingerprints).items():
             if current != fingerprints.get(name):
                 raise DataError(name, None, "the file changed during encoding: encode it again")
-        _write_metadata(staging, {**writer.metadata(), "files": fingerprints_to_json(fingerprints)})
-        corpus_cache.publish(folder, key)
+        write_json(staging / METADATA_FILE, {**writer.metadata(), "files": fingerprints_to_json(fingerprints)})
 
 
 def _group_examples(examples: Iterable[Example]) -> Iterator[list[Example]]:

@@ -74,6 +74,14 @@ class Question(Example):
     title: str = ""
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CaptionedImage(Example):
+    """An image with one or several sentences about it. Task: caption."""
+
+    image: Path
+    captions: tuple[str, ...]
+
+
 EXAMPLE_TYPES: dict[str, type[Example]] = {
     "translate": Pair,
     "summarize": Pair,

@@ -7,14 +7,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
-from typing import Any, NoReturn, TypeVar, cast
+from typing import Any, NoReturn, cast
 
 from regard.data.example import Answer, Document, Example, LabeledText, Pair, Question, TaggedSentence
 from regard.data.formats import Scheme
 from regard.data.tag_schemes import detect_scheme, to_bio
 from regard.tokenization.text_files import DataError
-
-ExampleT = TypeVar("ExampleT", bound=Example)
 
 REQUIRED_FIELDS: dict[type[Example], tuple[str, ...]] = {
     Pair: ("source", "target"),

@@ -7,7 +7,6 @@ names of the head's weights in a checkpoint.
 
 from __future__ import annotations
 
-import difflib
 import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -18,6 +17,7 @@ from torch import Tensor
 from regard.families.weight_map import Entry
 from regard.transformer import config
 from regard.transformer.config import Activation, Head, LanguageModel, TwoHeads, Weights
+from regard.transformer.suggestion import did_you_mean
 
 ACTIVATIONS = {
     "relu": Activation.RELU,
@@ -97,11 +97,9 @@ class PublishedConfig(Mapping[str, Any]):
         valid_keys = {*keys, *IGNORED_KEYS, *family.ignored_keys}
         for key in values:
             if key not in valid_keys:
-                near = difflib.get_close_matches(key, valid_keys, 1)
-                hint = f" Did you mean {near[0]!r}?" if near else ""
                 raise ConfigError(
-                    f"config.json: unknown key {key!r} (value {values[key]!r}) for {family.name}; it may affect the "
-                    f"results.{hint} Remove it if it does not matter."
+                    f"config.json: unknown key {key!r}{did_you_mean(key, valid_keys)} for {family.name}, with the "
+                    f"value {values[key]!r}; it may affect the results. Remove it if it does not matter."
                 )
         for key, default in keys.items():
             _check(key, default, self._values[key])
@@ -271,9 +269,9 @@ class Family:
                 return None
         return None
 
-    def preset(self, name: str, architecture: str | None = None) -> config.Network:
+    def preset(self, name: str) -> config.Network:
         """Return the network config of a published size."""
-        return self.read_config(self.presets[name], architecture or self.presets[name]["architectures"][0])[0]
+        return self.read_config(self.presets[name], self.presets[name]["architectures"][0])[0]
 
 
 def same_architecture(left: config.Network, right: config.Network) -> bool:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
-
 from regard.families import (
     albert,
     bart,
@@ -30,6 +28,7 @@ from regard.families import (
 )
 from regard.families.family import Family
 from regard.transformer import config
+from regard.transformer.suggestion import did_you_mean
 
 MODULES = (
     *(bert, roberta, distilbert, albert, electra, xlnet, roformer),
@@ -54,6 +53,4 @@ def preset(name: str) -> config.Network:
     for family in FAMILIES.values():
         if name in family.presets:
             return family.preset(name)
-    near = difflib.get_close_matches(name, presets(), 1)
-    hint = f" Did you mean {near[0]!r}?" if near else ""
-    raise ValueError(f"unknown preset {name!r}.{hint} Available presets: {', '.join(presets())}")
+    raise ValueError(f"unknown preset {name!r}{did_you_mean(name, presets())}; available: {', '.join(presets())}")

@@ -8,7 +8,8 @@ from pathlib import Path
 import tokenizers
 from tokenizers import Regex, models, pre_tokenizers
 
-from regard.tokenization.io import TokenizerError, read_text
+from regard.files import read_text
+from regard.tokenization.io import TokenizerError
 from regard.tokenization.remapped_tokenizer import RemappedTokenizer
 from regard.tokenization.special_tokens import TokenizerConfig, token_content
 from regard.tokenization.tokenizer import Encoding, SpecialTokens
@@ -84,7 +85,7 @@ def load_ctrl_tokenizer(
 
 def _read_merges(path: Path) -> list[tuple[str, str]]:
     """Read the merges in order. The first line is a header; lines that are not a pair are ignored."""
-    lines = [line.split() for line in read_text(path).split("\n")[1:]]
+    lines = [line.split() for line in read_text(path, TokenizerError).split("\n")[1:]]
     return [(fields[0], fields[1]) for fields in lines if len(fields) == 2]
 
 

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 
 import tokenizers
 
-from regard.tokenization.io import write_files
+from regard.files import format_json
 from regard.tokenization.tokenizer import SpecialTokens, Tokenizer
 
 
@@ -61,14 +60,14 @@ class RemappedTokenizer(Tokenizer):
         return {token: pair for token, pair in table.items() if atomic.isdisjoint((token, *pair))}
 
     def files(self) -> dict[str, bytes]:
-        """Return the files that `save` writes: those that were read, with the tokenizer class for transformers."""
+        """Return the files of this tokenizer: those that were read, with the tokenizer class for transformers."""
         config = json.loads(self._source_files.get("tokenizer_config.json", b"{}"))
         config.setdefault("tokenizer_class", self._tokenizer_class)
         if self.model_max_length is not None:
             config.setdefault("model_max_length", self.model_max_length)
-        content = (json.dumps(config, indent=2, ensure_ascii=False) + "\n").encode()
+        content = format_json(config).encode()
         return {**self._source_files, "tokenizer_config.json": content}
 
-    def save(self, folder: str | Path) -> None:
-        """Write the tokenizer to a folder in its published format, source and target side together."""
-        write_files(Path(folder), self.files())
+    def folder_files(self) -> dict[str, bytes]:
+        """Return the files that `save` writes: the published format has source and target side together."""
+        return self.files()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
@@ -12,9 +11,11 @@ from typing import Any
 
 import tokenizers
 
-from regard.tokenization.io import TokenizerError, write_files
+from regard.files import format_json, write_files
+from regard.tokenization.io import TokenizerError
 from regard.tokenization.merges import read_merge_table
 from regard.tokenization.special_escaping import escape_special_tokens
+from regard.transformer.suggestion import did_you_mean
 
 SPECIAL_TOKEN_KEYS = {
     "pad": "pad_token",
@@ -157,7 +158,7 @@ class Tokenizer:
         """Return the id of a token, spelled as in the vocabulary."""
         token_id = self._find_id(token)
         if token_id is None:
-            raise TokenizerError(f"{token!r} is not in the vocabulary{_did_you_mean(token, self.get_vocab())}")
+            raise TokenizerError(f"{token!r} is not in the vocabulary{did_you_mean(token, self.get_vocab())}")
         return token_id
 
     def merge_table(self) -> dict[int, tuple[int, int]]:
@@ -307,7 +308,7 @@ class Tokenizer:
     # -- to disk
 
     def files(self) -> dict[str, bytes]:
-        """Return name and content of the files that `save` writes: a fast tokenizer that transformers opens too."""
+        """Return name and content of the files of this tokenizer: a fast tokenizer that transformers opens too."""
         values: dict[str, Any] = {
             SPECIAL_TOKEN_KEYS[role.name]: getattr(self.special_tokens, role.name)
             for role in fields(self.special_tokens)
@@ -320,7 +321,7 @@ class Tokenizer:
         values = {key: value for key, value in values.items() if value is not None}
         return {
             "tokenizer.json": (_to_exact_json(self._backend) + "\n").encode(),
-            "tokenizer_config.json": (json.dumps(values, indent=2, ensure_ascii=False) + "\n").encode(),
+            "tokenizer_config.json": format_json(values).encode(),
         }
 
     def fingerprint(self) -> str:
@@ -333,9 +334,12 @@ class Tokenizer:
 
     def save(self, folder: str | Path) -> None:
         """Write the tokenizer to a folder, and a separate target tokenizer to its subfolder `target`."""
-        write_files(Path(folder), self.files())
-        if self.target is not self:
-            write_files(Path(folder) / "target", self.target.files())
+        write_files(Path(folder), self.folder_files())
+
+    def folder_files(self) -> dict[str, bytes]:
+        """Return name and content of the files that `save` writes, those of a separate target tokenizer included."""
+        target = {} if self.target is self else self.target.files()
+        return {**self.files(), **{f"target/{name}": content for name, content in target.items()}}
 
     def with_target(self, target: Tokenizer) -> Tokenizer:
         """Return the same tokenizer with another one for the target language."""
@@ -404,13 +408,8 @@ def _lookup_code(name: str, codes: Mapping[str, int], kind: str) -> int:
     if not codes:
         raise TokenizerError(f"{kind} {name!r}: this tokenizer has no {kind.removesuffix(' code')} codes")
     if name not in codes:
-        raise TokenizerError(f"unknown {kind} {name!r}{_did_you_mean(name, codes)}; available: {', '.join(codes)}")
+        raise TokenizerError(f"unknown {kind} {name!r}{did_you_mean(name, codes)}; available: {', '.join(codes)}")
     return codes[name]
-
-
-def _did_you_mean(name: str, candidates: Iterable[str]) -> str:
-    matches = difflib.get_close_matches(name, candidates, n=1)
-    return f": did you mean {matches[0]!r}?" if matches else ""
 
 
 def _min_id(ids: list[int]) -> int:

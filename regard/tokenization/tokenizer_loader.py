@@ -8,8 +8,10 @@ from typing import Any
 
 import tokenizers
 
+from regard.checkpoint.model_folder import ModelFolder
+from regard.files import read_json
 from regard.tokenization import ctrl_tokenizer, marian_tokenizer, sentencepiece_families, vocab_files
-from regard.tokenization.io import TokenizerError, read_json, read_json_if_exists
+from regard.tokenization.io import TokenizerError
 from regard.tokenization.sentencepiece_model import ModelType, SentencePieceModel, read_sentencepiece_model
 from regard.tokenization.special_tokens import TokenizerConfig, guess_special_tokens, resolve_special_tokens
 from regard.tokenization.tokenizer import SpecialTokens, Tokenizer
@@ -77,7 +79,7 @@ def load_tokenizer(path: str | Path, *, family: str | None = None) -> Tokenizer:
             f"unknown family {family!r}; known families: {', '.join(sorted({*TOKENIZER_FAMILIES, *FAMILY_ALIASES}))}"
         )
     folder, vocab_path = (path, _find_vocab_file(path)) if path.is_dir() else (path.parent, path)
-    config = _read_config(folder)
+    config = _read_config(ModelFolder(folder))
     if family is None:
         _check_supported(folder, vocab_path, config)
     family = FAMILY_ALIASES.get(family, family) if family else _family_from_config(config)
@@ -114,12 +116,11 @@ def _find_vocab_file(folder: Path) -> Path:
     )
 
 
-def _read_config(folder: Path) -> dict[str, Any]:
+def _read_config(folder: ModelFolder) -> dict[str, Any]:
     """Merge the JSON files next to the vocabulary; tokenizer_config.json overrides special_tokens_map.json."""
-    added = read_json_if_exists(folder / "added_tokens.json")
-    older, newer = (read_json_if_exists(folder / f"{name}.json") for name in ("special_tokens_map", "tokenizer_config"))
-    model_type = read_json_if_exists(folder / "config.json").get("model_type")
-    return {**older, **newer, "added_tokens.json": added, "model_type": model_type}
+    names = ("special_tokens_map.json", "tokenizer_config.json", "added_tokens.json", "config.json")
+    older, newer, added, model = (folder.read_if_exists(name, TokenizerError) for name in names)
+    return {**older, **newer, "added_tokens.json": added, "model_type": model.get("model_type")}
 
 
 def _family_from_config(config: TokenizerConfig) -> str | None:
@@ -170,7 +171,7 @@ def _load_tokenizer_json(path: Path, family: str | None, config: TokenizerConfig
     try:
         backend = tokenizers.Tokenizer.from_file(str(path))
     except Exception as error:  # the library raises nothing narrower
-        read_json(path)  # names the line of a JSON error
+        read_json(path, TokenizerError)  # names the line of a JSON error
         raise TokenizerError(f"{path}: not a valid tokenizer.json ({error})") from None
     if family == "clip":
         backend.decoder = vocab_files.clip_decoder()

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import tokenizers
 
+from regard.progress import Progress
 from regard.tokenization import vocab_files
 from regard.tokenization.algorithms import Algorithm, ByteBPE
 from regard.tokenization.io import TokenizerError
 from regard.tokenization.line_sample import LineSample, sample_lines
-from regard.tokenization.spinner import Spinner
 from regard.tokenization.text_files import read_lines
 from regard.tokenization.tokenizer import SpecialTokens, Tokenizer
 from regard.tokenization.vocab_trainers import train_backend
@@ -29,7 +29,6 @@ def train_tokenizer(
     extra_special_tokens: Sequence[str] = (),
     seed: int = 0,
     limit_bytes: int = DEFAULT_LIMIT_BYTES,
-    show_progress: bool = False,
 ) -> Tokenizer:
     """Train a tokenizer on text files (also compressed: .gz, .xz, .zst), or on any texts.
 
@@ -45,28 +44,24 @@ def train_tokenizer(
     """
     special_tokens = special_tokens or algorithm.special_tokens
     check_vocabulary(algorithm, special_tokens, extra_special_tokens)
-    spinner = Spinner(show_progress)
-    with spinner.step("reading text"):
-        sample = sample_lines(_read_texts(files, spinner), limit_bytes, seed)
+    with Progress("reading text"):
+        sample = sample_lines(_read_texts(files), limit_bytes, seed)
     if not any(text.strip() for text in sample.texts):
         raise TokenizerError("no text to train on: all lines are empty")
     if not sample.complete:
         sys.stderr.write(_sampling_notice(sample, limit_bytes))
-    with spinner.step(f"training a vocabulary of {algorithm.size:,} tokens on {len(sample.texts):,} lines"):
+    with Progress(f"training a vocabulary of {algorithm.size:,} tokens on {len(sample.texts):,} lines"):
         all_special_tokens = _all_special_tokens(special_tokens, extra_special_tokens)
         backend = train_backend(algorithm, sample.texts, all_special_tokens, special_tokens.unk)
     _set_post_processor(backend, special_tokens)
     return Tokenizer(backend, special_tokens)
 
 
-def _read_texts(files: Sequence[Path] | Iterable[str], spinner: Spinner) -> Iterator[str]:
+def _read_texts(files: Sequence[Path] | Iterable[str]) -> Iterator[str]:
     for item in files:
         if isinstance(item, Path):
-            for _, line in read_lines(item):
-                spinner.advance()
-                yield line
+            yield from (line for _, line in read_lines(item))
         else:
-            spinner.advance()
             yield item
 
 

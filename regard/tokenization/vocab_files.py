@@ -10,7 +10,8 @@ from pathlib import Path
 
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 
-from regard.tokenization.io import TokenizerError, read_json, read_text
+from regard.files import read_json, read_text
+from regard.tokenization.io import TokenizerError
 from regard.tokenization.special_tokens import TokenizerConfig, register_tokens, resolve_special_tokens
 from regard.tokenization.tokenizer import SpecialTokens
 
@@ -25,7 +26,7 @@ CLIP_PATTERN = r"<\|startoftext\|>|<\|endoftext\|>|'s|'t|'re|'ve|'m|'ll|'d|[\p{L
 
 def bert(vocab_path: Path, config: TokenizerConfig) -> tuple[Tokenizer, SpecialTokens]:
     """BERT, DistilBERT, ELECTRA: words split greedily into the longest known subwords; inner subwords start with ##."""
-    read_text(vocab_path)  # raises an exact error for a file that is not UTF-8
+    read_text(vocab_path, TokenizerError)  # raises an exact error for a file that is not UTF-8
     backend = Tokenizer(
         models.WordPiece(models.WordPiece.read_file(str(vocab_path)), unk_token=_unk_token(config, BERT_TOKENS))
     )
@@ -141,7 +142,7 @@ def read_bpe(
 
 def read_vocab(path: Path) -> dict[str, int]:
     """Read tokens and ids from a `vocab.json`."""
-    vocab = read_json(path)
+    vocab = read_json(path, TokenizerError)
     for token, token_id in vocab.items():
         if not isinstance(token_id, int) or isinstance(token_id, bool) or token_id < 0:
             raise TokenizerError(f"{path}: token {token!r} has the id {token_id!r}; expected a non-negative integer")
@@ -153,7 +154,7 @@ def read_vocab(path: Path) -> dict[str, int]:
 def read_merges(path: Path) -> list[tuple[str, str]]:
     """Read the merges from a `merges.txt`, in their order."""
     merges = []
-    for line_number, line in enumerate(read_text(path).replace("\r\n", "\n").split("\n"), 1):
+    for line_number, line in enumerate(read_text(path, TokenizerError).replace("\r\n", "\n").split("\n"), 1):
         if line.startswith("#version") or not line:
             continue
         left, space, right = line.partition(" ")

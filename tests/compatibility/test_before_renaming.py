@@ -18,7 +18,10 @@ from safetensors.torch import load_file
 from typer.testing import CliRunner
 
 import regard
+from regard.checkpoint.model_folder import ModelFolder
 from regard.cli.main import app
+from regard.engine.linear import Precision
+from regard.engine.quantization_error import read_quantization_record
 from regard.training.recipe.legacy_keys import RENAMED_ENVIRONMENT, RENAMED_METRICS, RENAMED_PROGRESS
 from regard.training.run.curves import group_panels
 from regard.training.run.run_dir import read_metrics
@@ -160,3 +163,26 @@ def test_a_folder_with_a_shortlist_is_converted_without_it(here, expected, tmp_p
     assert not (target / "shortlist.safetensors").exists()
     model = regard.load(target, precision="int8")
     check_translations(model.translate(expected["marian"]["lines"], beam=2), expected["int8"]["int8"])
+
+
+def test_a_quantization_record_is_read_as_before_and_moves_to_regard_json(here, tmp_path):
+    old = here / "models" / "int8"
+    precision, error = read_quantization_record(ModelFolder(old))
+    assert precision is Precision.INT8
+    assert error.cosine_similarity == json.loads((old / "engine.json").read_text())["loss"]["cosine"]
+    done = CliRunner().invoke(app, ["convert", str(old), str(tmp_path / "new"), "--precision", "int8"])
+    assert done.exit_code == 0, done.output
+    assert digests(tmp_path / "new" / "model.safetensors") == digests(old / "model.safetensors")
+    assert not (tmp_path / "new" / "engine.json").exists()
+    assert read_quantization_record(ModelFolder(tmp_path / "new"))[0] is Precision.INT8
+
+
+def test_a_copy_of_an_old_folder_has_all_that_the_folder_has(here, expected, tmp_path):
+    for name in ("marian", "own"):
+        regard.load(here / "models" / name).save(tmp_path / name)
+        copy = regard.load(tmp_path / name)
+        check_translations(copy.translate(expected["marian"]["lines"], beam=2), expected[name]["float32"])
+        assert "format_version" not in ModelFolder(here / "models" / name).info
+        assert ModelFolder(tmp_path / name).info == ModelFolder(here / "models" / name).info | {"format_version": 1}
+    files = [folder / "marian" / "model.safetensors" for folder in (tmp_path, here / "models")]
+    assert digests(files[0]) == digests(files[1])

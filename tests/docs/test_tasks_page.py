@@ -60,7 +60,8 @@ def test_python_runs(place, monkeypatch, capsys):
 
 
 def test_every_field_of_the_json_is_explained():
-    from regard.tasks.results import Generation, Translation
+    from regard.tasks.generate import Generation
+    from regard.tasks.translate import Translation
 
     listed = re.findall(r"`(\w+)`", "".join(re.findall(r"^\| (`.*?) \|", PAGE, flags=re.MULTILINE)))
     assert set(listed) == {*Translation.__dataclass_fields__, *Generation.__dataclass_fields__}

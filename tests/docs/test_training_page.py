@@ -4,11 +4,11 @@ import re
 import tomllib
 from pathlib import Path
 
+from unit.training.recipes import parse_recipe
 from unit.training.tiny_data import batch, ids, write_recipe
 
 from regard.families.registry import FAMILIES
 from regard.training.recipe import presets
-from regard.training.recipe.schema import parse_recipe
 from regard.training.recipe.training_section import TrainingSection
 from regard.transformer.network import build
 

@@ -320,7 +320,7 @@ def pairs(case, model, network) -> list[TensorMapping]:
 
 
 def _lazy_tensors(model):
-    from regard.checkpoint.files import LazyTensor
+    from regard.checkpoint.tensor_files import LazyTensor
 
     return {name: LazyTensor(name, tuple(v.shape), v.dtype, lambda v=v: v) for name, v in parameters(model).items()}
 

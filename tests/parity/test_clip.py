@@ -10,8 +10,8 @@ from parity.grid import CLIP, CLIP_TEXT, CLIP_VISION, VIT
 from parity.oracle import LABELS, Case, batch, distance, exactly, oracle, ours, pairs
 from safetensors.torch import load_file, save_file
 
-from regard.checkpoint.files import CheckpointError
 from regard.checkpoint.load import load
+from regard.checkpoint.model_folder import CheckpointError
 from regard.checkpoint.report import LoadStatus
 from regard.checkpoint.save import save
 from regard.families.registry import FAMILIES, preset
@@ -89,7 +89,7 @@ def test_a_config_of_2021_lists_the_keys_of_all_families():
 def test_an_unknown_key_in_a_sub_config_is_an_error(clip, where):
     _, _, folder = clip
     edit(folder, lambda values: values.setdefault(where, {}).update(hiden_size=24))
-    with pytest.raises(CheckpointError, match=r"hiden_size.*Did you mean 'hidden_size'"):
+    with pytest.raises(CheckpointError, match=r"hiden_size' \(did you mean 'hidden_size'"):
         load(folder)
 
 

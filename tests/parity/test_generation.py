@@ -199,7 +199,7 @@ def test_trained_weights_generate_the_same_stories(name, max_new_tokens, cases, 
     path = Path(os.environ["REGARD_DATA"]) / "weights" / name
     if not path.exists():
         pytest.skip(f"{path} does not exist")
-    network = regard.load(path, dtype=torch.float64).network
+    network = regard.load(path, precision="float64").network
     with in_double("llama"):
         model = transformers.LlamaForCausalLM.from_pretrained(path, dtype=torch.float64)
     trained = name, Case("llama", "LlamaForCausalLM"), model, network

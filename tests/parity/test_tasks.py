@@ -96,7 +96,7 @@ def pair(request, tmp_path_factory):
     file.write_text(json.dumps(config))
     tokenizer = getattr(transformers, folder.tokenizer).from_pretrained(path, **folder.tokenizer_options)
     model = save_model(folder, tokenizer, path)
-    return folder, tokenizer, model, regard.load(path, dtype=torch.float64)
+    return folder, tokenizer, model, regard.load(path, precision="float64")
 
 
 def save_model(folder, tokenizer, path):

@@ -9,8 +9,9 @@ import pytest
 from promises.mixes import OPTIONS, assert_same, make_inputs, single_result
 from unit.generation.networks import KINDS, network
 
-from regard.generation import BatchSize, decoder_state, generate, stream
+from regard.generation import BatchSize, generate, stream
 from regard.generation.result import DecodingResult
+from regard.transformer.decoder_state import UncachedState
 
 TESTS = Path(__file__).parent.parent
 
@@ -40,7 +41,7 @@ def test_the_cache_changes_nothing(kind, option, monkeypatch):
     """Transformer-XL's memory is part of its definition, and XLNet has no cache: see test_generation.py of parity."""
     inputs = [make_inputs(kind, number) for number in range(4)]
     cached = list(generate(network(kind), inputs, OPTIONS[option], batch_size=BatchSize(sequences=8)))
-    monkeypatch.setattr(decoder_state, "init_decoder_state", decoder_state.UncachedState)
+    monkeypatch.setattr(type(network(kind)), "new_decoder_state", lambda *args: UncachedState(*args))
     uncached = list(generate(network(kind), inputs, OPTIONS[option], batch_size=BatchSize(sequences=8)))
     for result, expected in zip(cached, uncached, strict=True):
         assert_same(result, expected)

@@ -14,7 +14,8 @@ from regard.generation.result import DecodingResult, Hypothesis
 from regard.generation.running_batch import Request
 from regard.tasks import generate as tasks_generate
 from regard.tasks import translate as tasks_translate
-from regard.tasks.results import Generation, Translation
+from regard.tasks.generate import Generation
+from regard.tasks.translate import Translation
 
 BUFFER_SIZE = 8
 COUNTED = {
@@ -88,10 +89,10 @@ def test_memory_does_not_grow_with_the_length_of_a_file(task, tmp_path):
     """Each result is the same as for its line alone, in order."""
     if task == "translate":
         model = models.opened(models.translating(tmp_path))
-        run = model.translator(tasks_translate.TranslateOptions(max_new_tokens=3)).translate
+        run = model.prepare("translate", max_new_tokens=3).run
     else:
         model = models.opened(models.continuing(tmp_path))
-        run = model.generator(tasks_generate.GenerateOptions(max_new_tokens=3)).generate
+        run = model.prepare("generate", max_new_tokens=3).run
     single = [next(run([line])) for line in LINES]
     expected = [(result.text, result.tokens) for result in single]
     assert len(set(expected)) > 6

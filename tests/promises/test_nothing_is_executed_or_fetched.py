@@ -12,8 +12,8 @@ import torch
 from unit.checkpoint.folders import network_of, same, weights, write_folder, write_pickle
 
 import regard
-from regard.checkpoint.files import CheckpointError
 from regard.checkpoint.load import load
+from regard.checkpoint.model_folder import CheckpointError
 from regard.checkpoint.save import save
 
 SOURCE = Path(regard.__file__).parent
@@ -115,7 +115,7 @@ def test_neither_transformers_nor_the_hub_is_imported(tmp_path):
     folder = write_folder(tmp_path, num_hidden_layers=1)
     script = f"""
 import sys
-import regard.checkpoint.load, regard.checkpoint.save, regard.checkpoint.report, regard.checkpoint.files
+import regard.checkpoint.load, regard.checkpoint.save, regard.checkpoint.report, regard.checkpoint.tensor_files
 import regard.families.registry
 network, report = regard.checkpoint.load.load({str(folder)!r})
 regard.checkpoint.save.save(network, {str(tmp_path / "again")!r}, origin=report.origin)

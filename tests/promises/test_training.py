@@ -4,11 +4,11 @@ import random
 
 import pytest
 import torch
+from unit.training.recipes import train
 from unit.training.tiny_data import WORDS, files_of, write_recipe
 
 import regard
 from regard.tokenization.tokenizer_loader import load_tokenizer
-from regard.training.run.run import train
 
 SMALL = {"training.steps": 6, "training.evaluate_every": 3, "training.save_every": 3}
 

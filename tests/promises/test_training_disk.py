@@ -5,10 +5,10 @@ import os
 import shutil
 
 import pytest
+from unit.training.recipes import train
 from unit.training.tiny_data import files_of, write_recipe
 
 from regard.training.run import state
-from regard.training.run.run import train
 
 
 def full_disk(*_, **__):

@@ -5,11 +5,9 @@ import os
 from pathlib import Path
 
 import pytest
-import torch
 from unit.cli.runner import run
 
 import regard
-from regard.tasks.generate import GenerateOptions
 
 BEGINNING = (
     ", there was a little girl named Lily. She loved to play outside in the sunshine. One day, she saw a big, red ball "
@@ -36,8 +34,8 @@ def test_the_story_and_its_end(folder):
 
 
 def test_a_stream_tells_the_same(folder):
-    model = regard.load(folder, dtype=torch.float32)
-    *chunks, result = model.generator(GenerateOptions(max_new_tokens=40)).stream("Once upon a time")
+    model = regard.load(folder)
+    *chunks, result = model.prepare("generate", max_new_tokens=40).stream("Once upon a time")
     assert "".join(chunks) == result.text
     assert BEGINNING.startswith(result.text)
     assert (result.stopped, result.max_new_tokens) == ("length", 40)

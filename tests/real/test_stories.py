@@ -39,7 +39,7 @@ def generate(network, prompt, max_length, cached=True):
 
 
 def test_stories15m_tells_its_story():
-    network = regard.load(folder("stories15M"), dtype=torch.float32).network
+    network = regard.load(folder("stories15M")).network.float()
     tokens = generate(network, PROMPT, max_length=256)
     assert tokens[len(PROMPT) :][: len(BEGINNING)] == BEGINNING
     assert tokens[-1] == 1
@@ -51,7 +51,7 @@ def test_same_story_without_a_cache_and_in_transformers(name):
     import transformers
 
     path = folder(name)
-    network = regard.load(path, dtype=torch.float32).network
+    network = regard.load(path).network.float()
     model = transformers.LlamaForCausalLM.from_pretrained(path, dtype=torch.float32)
     prompt = PROMPT if name == "stories15M" else [1, 403, 407, 261, 378]
     tokens = generate(network, prompt, max_length=60)

@@ -32,14 +32,16 @@ def truncate_longest_first(
     excess = len(encoding) - policy.max_length if policy is not None else 0
     if excess <= 0:
         return list(range(len(encoding))), TruncationStats()
-    texts = [token_positions(encoding, 0), token_positions(encoding, 1)]
-    text_length = len(texts[0]) + len(texts[1])
+    text_length = len(token_positions(encoding, 0)) + len(token_positions(encoding, 1))
     if not isinstance(policy, Truncation) or excess >= text_length:
         window_spans(policy, text_length, len(encoding) - text_length, example.file, example.line)  # raises DataError
-    dropped = set()
-    for _ in range(excess):
-        dropped.add(max(texts, key=len).pop())
-    return _drop_positions(encoding, dropped), TruncationStats(examples=1, tokens=excess)
+    return drop_longest_first(encoding, excess), TruncationStats(examples=1, tokens=excess)
+
+
+def drop_longest_first(encoding: Encoding, count: int) -> list[int]:
+    """Return the positions that are kept if `count` tokens are removed from the end of the currently longer text."""
+    texts = [token_positions(encoding, 0), token_positions(encoding, 1)]
+    return _drop_positions(encoding, {max(texts, key=len).pop() for _ in range(count)})
 
 
 def _drop_positions(encoding: Encoding, dropped: set[int]) -> list[int]:

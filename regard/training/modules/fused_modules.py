@@ -34,7 +34,7 @@ from regard.transformer.batch_layout import BatchLayout
 from regard.transformer.config import NormOrder
 from regard.transformer.feedforward import ACTIVATION_OF, Dense, Gated
 from regard.transformer.head import LanguageModel
-from regard.transformer.head_base import HiddenStates
+from regard.transformer.head_base import HiddenStates, VocabularyHead
 from regard.transformer.mask import AttentionMask, Causal, Everything
 from regard.transformer.position import Rotation
 from regard.transformer.residual import Residual
@@ -145,6 +145,8 @@ class Bf16Linear(nn.Linear):
 class Bf16LanguageModel(LanguageModel):
     """A language-modelling head whose output projection is multiplied in bfloat16 by `lm_head_loss`."""
 
+    bf16_projection = True
+
 
 REPLACEMENTS: dict[type[nn.Module], type[nn.Module]] = {
     MultiHeadAttention: TrainingAttention,
@@ -181,37 +183,30 @@ def fuse_modules(network: nn.Module, bf16: bool = False) -> None:
 
 
 def lm_head_loss(
-    head: LanguageModel,
+    head: VocabularyHead,
     hidden: Float[Tensor, "tokens model"],
     targets: Int[Tensor, " tokens"],
     label_smoothing: float = 0.0,
 ) -> Float[Tensor, ""]:
     """Return the summed cross-entropy of a language-modelling head on these hidden states."""
-    hidden, projection = _transform_hidden(head, hidden), _projection_class(head)
-    return linear_cross_entropy(hidden, head.output.weight, head.bias, targets, label_smoothing, projection)
+    return linear_cross_entropy(*head.output_projection(hidden), targets, label_smoothing, _projection_class(head))
 
 
 def lm_head_rdrop_loss(
-    head: LanguageModel,
+    head: VocabularyHead,
     hidden: Float[Tensor, "twice model"],
     targets: Int[Tensor, " tokens"],
     label_smoothing: float,
     rdrop_alpha: float,
 ) -> Float[Tensor, ""]:
     """Return the summed R-Drop loss. `hidden` has the states of the first forward pass, then those of the second."""
-    hidden, projection = _transform_hidden(head, hidden), _projection_class(head)
+    hidden, weight, bias = head.output_projection(hidden)
     hidden_pair = hidden.view(2, len(targets), hidden.shape[1])
     return rdrop_cross_entropy(
-        hidden_pair, head.output.weight, head.bias, targets, label_smoothing, rdrop_alpha, projection
+        hidden_pair, weight, bias, targets, label_smoothing, rdrop_alpha, _projection_class(head)
     )
 
 
-def _projection_class(head: LanguageModel) -> type[VocabularyProjection]:
-    return Bf16VocabularyProjection if isinstance(head, Bf16LanguageModel) and head.training else VocabularyProjection
-
-
-def _transform_hidden(head: LanguageModel, hidden: Float[Tensor, "tokens model"]) -> Float[Tensor, "tokens model"]:
-    """Return the input of the output projection: hidden states after the head's transform and scale."""
-    if head.transform is not None:
-        hidden = head.transform(hidden)
-    return hidden * head.scale if head.scale != 1 else hidden
+def _projection_class(head: VocabularyHead) -> type[VocabularyProjection]:
+    bf16_projection = head.training and getattr(head, "bf16_projection", False)
+    return Bf16VocabularyProjection if bf16_projection else VocabularyProjection

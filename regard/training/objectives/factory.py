@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from regard.checkpoint.load import load
+from regard.checkpoint.model_folder import ModelFolder
 from regard.tokenization.io import TokenizerError
 from regard.tokenization.tokenizer import Tokenizer
 from regard.tokenization.tokenizer_loader import load_tokenizer
@@ -23,8 +24,6 @@ from regard.training.objectives.span import QuestionAnswering
 from regard.training.objectives.tag import TokenClassification
 from regard.training.objectives.translate import Seq2SeqLM
 from regard.training.recipe import objective_section
-from regard.training.recipe.data_pipeline import model_labels
-from regard.training.recipe.network_factory import max_sequence_length
 
 
 def build_objective(
@@ -57,7 +56,7 @@ def _max_length(objective: Objective, max_length: int | None) -> int | None:
     if not isinstance(objective, Distillation):
         return max_length
     teacher: Any = objective.teacher
-    lengths = (max_length, max_sequence_length(teacher.config))
+    lengths = (max_length, teacher.max_length)
     return min((length for length in lengths if length is not None), default=None)
 
 
@@ -105,7 +104,7 @@ def _build_without_bpe_dropout(
 
 def _check_teacher(folder: str, tokenizer: Tokenizer, labels: Sequence[str]) -> None:
     """Raise if the folder of a teacher has other labels or another vocabulary."""
-    teacher_labels = model_labels(folder) if labels else ()
+    teacher_labels = ModelFolder(folder).labels if labels else ()
     if teacher_labels and not teacher_labels[0].startswith("LABEL_") and teacher_labels != tuple(labels):
         raise ValueError(
             f"the teacher in {folder} has the labels {', '.join(teacher_labels)}, the data has {', '.join(labels)}: "

@@ -18,15 +18,13 @@ from regard.data.batches import Batch
 from regard.data.encoders.encoder_base import IGNORE_INDEX
 from regard.training.modules.fused_modules import lm_head_loss
 from regard.transformer.batch_layout import BatchLayout
-from regard.transformer.head import LanguageModel
-from regard.transformer.head_base import PerTokenHead
+from regard.transformer.head_base import VocabularyHead
 
 
 def forward_batch(network: Any, batch: Batch) -> Any:
-    """Run a network on the column `tokens`, and on `segments` if it has segment embeddings."""
-    tokens = batch["tokens"]
-    has_segments = getattr(getattr(network, "embedding", None), "segments", None) is not None
-    segments = {"segments": batch["segments"].values} if has_segments and "segments" in batch.columns else {}
+    """Run a network on the column `tokens`, and on `segments` if it distinguishes them."""
+    tokens, uses_segments = batch["tokens"], network.reads_segments and "segments" in batch.columns
+    segments = {"segments": batch["segments"].values} if uses_segments else {}
     return network(tokens.values, layout=tokens.layout, **segments)
 
 
@@ -73,7 +71,7 @@ HiddenStates = Float[Tensor, "positions model"]
 
 
 def label_cross_entropy(
-    hidden: HiddenStates, head: PerTokenHead | None, labels: Int[Tensor, " positions"], label_smoothing: float
+    hidden: HiddenStates, head: nn.Module | None, labels: Int[Tensor, " positions"], label_smoothing: float
 ) -> Float[Tensor, ""]:
     """Return the summed cross-entropy of the logits of a head; without a head, `hidden` are the logits.
 
@@ -86,12 +84,12 @@ def label_cross_entropy(
     return nn.functional.cross_entropy(logits, labels, label_smoothing=label_smoothing, reduction="sum")
 
 
-def uses_chunked_loss(head: PerTokenHead | None, hidden: HiddenStates) -> TypeGuard[LanguageModel]:
+def uses_chunked_loss(head: object, hidden: HiddenStates) -> TypeGuard[VocabularyHead]:
     """Whether the loss is computed in chunks by the fused cross-entropy (`cross_entropy.py`)."""
-    return isinstance(head, LanguageModel) and hidden.device.type == "cpu" and not torch.is_autocast_enabled("cpu")
+    return isinstance(head, VocabularyHead) and hidden.device.type == "cpu" and not torch.is_autocast_enabled("cpu")
 
 
-def compute_logits(head: PerTokenHead | None, hidden: HiddenStates) -> Float[Tensor, "positions labels"]:
+def compute_logits(head: nn.Module | None, hidden: HiddenStates) -> Float[Tensor, "positions labels"]:
     """Return the logits of a head; without a head, `hidden` are the logits."""
     if head is None:
         return hidden
@@ -121,19 +119,20 @@ class CrossEntropyObjective:
         return Loss(label_cross_entropy(hidden, head, labels, 0.0), len(labels), {"accuracy": correct})
 
 
-HeadInputs = tuple[HiddenStates, PerTokenHead | None, Int[Tensor, " positions"]]
+HeadInputs = tuple[HiddenStates, nn.Module | None, Int[Tensor, " positions"]]
 """Hidden states, the head that computes their logits, and the labels."""
 
 
 def forward_to_head(labeled: LabeledBatch, network: Any) -> HeadInputs:
     """Run a network up to its head. Returns the hidden states at the labeled positions, the head, and the labels.
 
-    A head that works on each token separately is not run here: no logits are computed for positions without a label,
-    and a chunked loss does not store all logits. Other heads are run on whole sequences: then their logits are returned
-    in place of hidden states, and no head.
+    A head that works on each token separately (`per_token`) is not run here: no logits are computed for positions
+    without a label, and a chunked loss does not store all logits. Other networks are run on whole sequences: then their
+    logits are returned in place of hidden states, and no head.
     """
-    labels = labeled.labels
-    head = network.head if isinstance(network.head, PerTokenHead) else None
+    labels, head = labeled.labels, getattr(network, "head", None)
+    if not getattr(head, "per_token", False):
+        head = None
     if head is not None:
         hidden = labeled.forward(network.without_head(), labeled.batch).hidden
     else:

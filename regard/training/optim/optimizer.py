@@ -14,7 +14,7 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from regard.checkpoint.files import CheckpointError
+from regard.checkpoint.model_folder import CheckpointError
 from regard.training.optim import muon
 from regard.training.recipe.base import KindShorthand, Section
 from regard.transformer.embedding import Tokens

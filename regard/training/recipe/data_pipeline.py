@@ -2,28 +2,23 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from regard.checkpoint.files import CONFIG_FILE, read_json, write_json
+from regard.checkpoint.model_folder import ModelFolder
 from regard.data.batches import Batches, LengthBatching, PackedBatching
 from regard.data.corpus import Corpus
-from regard.data.encoders.documents import DocumentEncoder
 from regard.data.encoders.encoder_base import Encoder
-from regard.data.encoders.labels import LabeledTextEncoder
-from regard.data.encoders.pairs import PairEncoder
-from regard.data.encoders.questions import QuestionEncoder
-from regard.data.encoders.tags import TaggedSentenceEncoder
 from regard.data.encoding import encode
-from regard.data.example import EXAMPLE_TYPES, Document, Example, LabeledText, Pair, Question, TaggedSentence
+from regard.data.example import Document, Example, LabeledText, Pair, Question, TaggedSentence
 from regard.data.formats import Conll, Format, Header, JsonLines, Quoting, Table, Text, Unit
 from regard.data.label_ids import collect_labels
 from regard.data.length_policy import LengthPolicy, SlidingWindow, StrictLength, Truncation
 from regard.data.reader import detect_format
 from regard.data.source import DataSource, fingerprints_from_json, fingerprints_to_json
+from regard.files import read_json, write_json
 from regard.tokenization import algorithms
 from regard.tokenization.tokenizer import SpecialTokens, Tokenizer
 from regard.tokenization.tokenizer_loader import load_tokenizer
@@ -37,6 +32,8 @@ from regard.training.recipe.schema import (
     Recipe,
 )
 from regard.training.run import word_perplexity
+from regard.training.task import Rows
+from regard.transformer.interface import Predicts
 
 DEFAULT_MAX_LENGTH = 512
 """Default maximum length of a chunk (generate), and of a window if the network has no limit (fill, tag, answer)."""
@@ -56,7 +53,7 @@ class TrainingData:
 
 def make_source(recipe: Recipe, files: tuple[str, ...]) -> DataSource:
     """Return the examples in these files."""
-    return DataSource(recipe.task, files, _file_format(recipe.data, EXAMPLE_TYPES[recipe.task], files))
+    return DataSource(recipe.task.example, files, _file_format(recipe.data, recipe.task.example, files))
 
 
 def read_labels(recipe: Recipe) -> tuple[str, ...]:
@@ -64,26 +61,17 @@ def read_labels(recipe: Recipe) -> tuple[str, ...]:
 
     If a pretrained network or a teacher has the same labels, they are in its order.
     """
-    if recipe.task not in ("classify", "tag"):
+    if not recipe.task.has_labels:
         return ()
     labels = collect_labels(make_source(recipe, recipe.data.train).read())
     distillation = getattr(recipe.objective, "distillation", None)
     folders = [recipe.network.load] if isinstance(recipe.network, PretrainedNetworkSection) else []
     folders += [distillation.teacher] if isinstance(distillation, DistillationSection) else []
     for folder in folders:
-        pretrained = model_labels(folder)
+        pretrained = ModelFolder(folder).labels
         if {*pretrained} == {*labels}:
             return pretrained
     return labels
-
-
-def model_labels(folder: str | Path) -> tuple[str, ...]:
-    """Return the label names of a model folder, in the order of its logits; empty if it has none."""
-    ours, theirs = Path(folder) / "regard.json", Path(folder) / CONFIG_FILE
-    if ours.is_file() and "labels" in (about := read_json(ours)):
-        return tuple(about["labels"])
-    names = read_json(theirs).get("id2label") if theirs.is_file() else None
-    return tuple(name for _, name in sorted((int(number), str(name)) for number, name in (names or {}).items()))
 
 
 def build_tokenizer(recipe: Recipe, folder: Path, *, resuming: bool = False) -> Tokenizer:
@@ -96,8 +84,8 @@ def build_tokenizer(recipe: Recipe, folder: Path, *, resuming: bool = False) -> 
             return load_tokenizer(path)
         case NewTokenizerSection() as section:
             info_file = folder / "learnt"
-            settings = {"seed": recipe.seed, "task": recipe.task, **section.model_dump()}
-            previous = json.loads(info_file.read_text(encoding="utf-8")) if info_file.is_file() else {}
+            settings = {"seed": recipe.seed, "task": recipe.task.name, **section.model_dump()}
+            previous = read_json(info_file) if info_file.is_file() else {}
             if resuming and previous and previous["settings"] != settings:
                 raise ValueError(
                     f"[tokenizer] changed since the run started (was {previous['settings']}, now {settings}): restore "
@@ -155,7 +143,7 @@ def _bpe_dropout_warning(
 
 
 def _count_valid_words(recipe: Recipe, tokenizer: Tokenizer) -> int | None:
-    if recipe.task != "generate" or not recipe.data.valid:
+    if recipe.task.rows is not Rows.PACKED or not recipe.data.valid:
         return None
     documents = (example for example in make_source(recipe, recipe.data.valid).read() if isinstance(example, Document))
     return word_perplexity.count_predicted_words(documents, tokenizer)
@@ -170,27 +158,17 @@ def _make_batches(corpus: Corpus, batching: LengthBatching | PackedBatching, see
 
 def make_encoder(recipe: Recipe, tokenizer: Tokenizer, labels: tuple[str, ...], max_length: int | None) -> Encoder:
     """Return the encoder that converts examples of the task to token ids and labels."""
-    policy = _length_policy(recipe, max_length)
-    match recipe.task:
-        case "translate" | "summarize":
-            return PairEncoder(tokenizer=tokenizer, source_length_policy=policy, target_length_policy=policy)
-        case "generate":
-            return DocumentEncoder(tokenizer=tokenizer)  # batching splits documents into chunks
-        case "fill":
-            return DocumentEncoder(tokenizer=tokenizer, length_policy=policy)
-        case "classify":
-            return LabeledTextEncoder(tokenizer=tokenizer, labels=labels, length_policy=policy)
-        case "tag":
-            return TaggedSentenceEncoder(tokenizer=tokenizer, tags=labels, length_policy=policy)
-        case "answer":
-            return QuestionEncoder(tokenizer=tokenizer, length_policy=policy)
+    assert recipe.task.encoder is not None, "a task that can be trained has an encoder"
+    return recipe.task.encoder(tokenizer, labels, _length_policy(recipe, max_length))
 
 
 def _length_policy(recipe: Recipe, max_length: int | None) -> LengthPolicy | None:
-    """Return what to do with long sequences. A window has its own tags or answer, but no translation or label."""
-    data = recipe.data
+    """Return what to do with long sequences; None if batching splits them into chunks."""
+    data, rows = recipe.data, recipe.task.rows
+    if rows is Rows.PACKED:
+        return None
     lengths = [length for length in (data.max_length, max_length) if length is not None]
-    windowed = recipe.task in ("fill", "tag", "answer")
+    windowed = rows in (Rows.WINDOWS, Rows.OVERLAPPING_WINDOWS)
     if not lengths:
         lengths = (
             [min(DEFAULT_MAX_LENGTH, recipe.training.batch_tokens)] if windowed else [recipe.training.batch_tokens]
@@ -202,13 +180,13 @@ def _length_policy(recipe: Recipe, max_length: int | None) -> LengthPolicy | Non
         case "error":
             return StrictLength(length)
         case _:
-            overlapping = recipe.task != "fill"
+            overlapping = rows is not Rows.WINDOWS
             return SlidingWindow(length, data.stride or (max(1, length // 2) if overlapping else length))
 
 
 def _batching(recipe: Recipe, max_length: int | None) -> LengthBatching | PackedBatching:
     tokens = recipe.training.batch_tokens
-    if recipe.task != "generate":
+    if recipe.task.rows is not Rows.PACKED:
         return LengthBatching(tokens)
     length = recipe.data.max_length or min(DEFAULT_MAX_LENGTH, tokens)
     return PackedBatching(tokens, min(length, max_length or length, tokens))
@@ -242,15 +220,15 @@ def _train_tokenizer(recipe: Recipe, section: NewTokenizerSection) -> Tokenizer:
     def train(side: int | None) -> Tokenizer:
         return train_tokenizer(algorithm, _texts(recipe, side), special_tokens=special_tokens, seed=recipe.seed)
 
-    if section.shared or EXAMPLE_TYPES[recipe.task] is not Pair:
+    if section.shared or recipe.task.example is not Pair:
         return train(None)
     return train(0).with_target(train(1))
 
 
 def tokenizer_spec(recipe: Recipe, section: NewTokenizerSection) -> tuple[algorithms.Algorithm, SpecialTokens]:
-    """Return the algorithm and the special tokens of a new tokenizer. Task fill adds a mask token."""
+    """Return the algorithm and the special tokens of a new tokenizer, with a mask token if the task needs one."""
     algorithm = _tokenizer_kind(section)
-    needs_mask = recipe.task == "fill" and algorithm.special_tokens.mask is None
+    needs_mask = Predicts.MASKED_TOKEN in recipe.task.predicts and algorithm.special_tokens.mask is None
     return algorithm, replace(algorithm.special_tokens, mask="<mask>") if needs_mask else algorithm.special_tokens
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from regard.training.losses.cross_entropy import CHUNK_LOGITS
 from regard.training.optim.optimizer import AdafactorConfig, AdamWConfig, MuonConfig
 from regard.training.recipe import schema
-from regard.training.recipe.network_factory import model_dim_of
 from regard.training.recipe.preflight import check_recipe, checked_network_config
 from regard.training.recipe.schema import NewTokenizerSection, Recipe
 from regard.training.recipe.training_section import TrainingSection
@@ -48,7 +47,7 @@ def estimate_memory(recipe: Recipe, network: config.Network) -> tuple[int, int]:
     fixed = 4 * parameters * (2 + optimizer_copies + (1 if settings.ema_decay else 0))
     activations = sum(
         [
-            _activations_per_token(stack, model_dim_of(network), settings.gradient_checkpointing)
+            _activations_per_token(stack, network.model_dim, settings.gradient_checkpointing)
             for stack in _stacks(network)
         ]
     )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import re
 import typing
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -15,6 +14,7 @@ from pydantic import BaseModel, ValidationError
 
 from regard.training.recipe import toml
 from regard.training.recipe.legacy_keys import RENAMED_KEYS, original_address, upgrade_address
+from regard.transformer.suggestion import closest, did_you_mean
 
 KeyPath = Sequence[str | int]
 
@@ -101,14 +101,11 @@ def _describe_error(
             tag = detail.get("ctx", {}).get("tag")
             if tag is None and isinstance(value, Mapping) and not tags[0].startswith("`"):
                 return f"`kind` is missing: expected one of {', '.join(tags)}"
-            close = difflib.get_close_matches(str(tag), tags, 1)
-            hint = f" (did you mean {close[0]!r}?)" if close else ""
-            return f"expected one of {', '.join(tags)}, found {tag or value!r}{hint}"
+            return f"expected one of {', '.join(tags)}, found {tag or value!r}{did_you_mean(str(tag), tags)}"
         case "literal_error":
             expected = detail["ctx"]["expected"]
             allowed = expected.replace("'", "").replace(" or ", ", ").split(", ")
-            close = difflib.get_close_matches(str(value), allowed, 1)
-            return f"expected {expected}, found {value!r}{f' (did you mean {close[0]!r}?)' if close else ''}"
+            return f"expected {expected}, found {value!r}{did_you_mean(str(value), allowed)}"
         case "value_error":
             return str(detail["ctx"]["error"])
         case "too_short":
@@ -129,13 +126,14 @@ def _describe_unknown_key(key_path: KeyPath, models: Sequence[type[BaseModel]], 
     known = [name for model in models for name in model.model_fields]
     old_names = {old.rpartition(".")[2]: upgrade_address(old) for old in reversed(RENAMED_KEYS)}
     addresses = {**old_names, **dict(_key_addresses(schema, ""))}
-    if key not in addresses and (
-        close := difflib.get_close_matches(key, known, 1) or sorted({*key.split("_")} & {*known})
-    ):
-        return f"unknown key; did you mean {close[0]!r}?"
-    if close := difflib.get_close_matches(key, addresses, 1):
-        return f"unknown key; did you mean {addresses[close[0]]!r}?"
-    return f"unknown key; known keys: {', '.join(dict.fromkeys(known))}"
+    suggestion = None
+    if key not in addresses:
+        suggestion = closest(key, known) or min({*key.split("_")} & {*known}, default=None)
+    if suggestion is None and (name := closest(key, addresses)):
+        suggestion = addresses[name]
+    if suggestion is None:
+        return f"unknown key; known keys: {', '.join(dict.fromkeys(known))}"
+    return f"unknown key (did you mean {suggestion!r}?)"
 
 
 def _key_addresses(model: type[BaseModel], table: str) -> Iterator[tuple[str, str]]:

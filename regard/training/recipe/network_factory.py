@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -10,11 +9,11 @@ from typing import Any
 
 import torch
 
-from regard.checkpoint.files import CONFIG_FILE, read_json
-from regard.checkpoint.load import REGARD_MODEL_TYPE, AnyNetwork
+from regard.checkpoint.load import AnyNetwork
 from regard.checkpoint.load import load as load_folder
+from regard.checkpoint.model_folder import ModelFolder
 from regard.checkpoint.report import LoadReport
-from regard.data.example import EXAMPLE_TYPES, Pair
+from regard.data.example import Pair
 from regard.families import gpt3, transformer
 from regard.families.family import Family as Published
 from regard.families.registry import FAMILIES, preset
@@ -29,8 +28,11 @@ from regard.training.recipe.schema import (
     PretrainedTokenizerSection,
     Recipe,
 )
+from regard.training.task import AnyTask, describe_network
 from regard.transformer import config
-from regard.transformer.network import build
+from regard.transformer.interface import NetworkInterface
+from regard.transformer.network import build, build_on_meta
+from regard.transformer.suggestion import did_you_mean
 
 SIZE_KEYS = {
     "model_dim": ("d_model", "hidden_size", "n_embd", "dim", "d_embed"),
@@ -48,27 +50,6 @@ LINKED_KEYS = {
 }
 """Keys that get the same value as another."""
 DECODER_KEYS = {"encoder_layers": "decoder_layers", "num_layers": "num_decoder_layers"}
-
-ARCHITECTURE_SUFFIXES = {
-    "translate": ("ForConditionalGeneration", "MTModel"),
-    "summarize": ("ForConditionalGeneration", "MTModel"),
-    "generate": ("LMHeadModel", "ForCausalLM"),
-    "fill": ("ForMaskedLM",),
-    "classify": ("ForSequenceClassification",),
-    "tag": ("ForTokenClassification",),
-    "answer": ("ForQuestionAnswering",),
-}
-"""Suffixes of the published class names for each task."""
-TASK_NETWORKS: dict[str, tuple[tuple[type, ...], tuple[type, ...]]] = {
-    "translate": ((config.EncoderDecoder,), (config.LanguageModel,)),
-    "summarize": ((config.EncoderDecoder,), (config.LanguageModel,)),
-    "generate": ((config.DecoderOnly,), (config.LanguageModel, config.AdaptiveLanguageModel)),
-    "fill": ((config.EncoderOnly,), (config.LanguageModel,)),
-    "classify": ((config.EncoderOnly, config.DecoderOnly), (config.Classification,)),
-    "tag": ((config.EncoderOnly, config.DecoderOnly), (config.Tagging,)),
-    "answer": ((config.EncoderOnly, config.DecoderOnly), (config.Span,)),
-}
-"""The network configs and head configs that each task accepts."""
 
 
 @dataclass(frozen=True)
@@ -106,15 +87,14 @@ def network_config(recipe: Recipe, requirements: NetworkRequirements) -> config.
         case FamilySection(family=name):
             if name not in FAMILIES:
                 names = ["transformer", *FAMILIES]
-                close = difflib.get_close_matches(name, names, 1)
-                hint = f"did you mean {close[0]!r}? Known" if close else "known"
-                raise ValueError(f"network.family is {name!r}; {hint} families: {', '.join(names)}")
+                hint = did_you_mean(name, names)
+                raise ValueError(f"network.family: unknown family {name!r}{hint}; available: {', '.join(names)}")
             network = _family_config(FAMILIES[name], section, recipe.task, requirements)
         case PresetSection(preset=name):
             network = _preset_config(name, recipe.task, requirements)
         case PretrainedNetworkSection(load=folder):
             raise ValueError(f"network.load: {folder} comes with its own config")
-    check_network(network, recipe)
+    check_network(build_on_meta(network), recipe)
     return network
 
 
@@ -122,10 +102,10 @@ def provisional_network_config(recipe: Recipe) -> config.Network:
     """Return the config before the data is read, with the maximum vocabulary size and a few labels."""
     if isinstance(recipe.network, PretrainedNetworkSection):
         return load_folder(recipe.network.load)[0].config
-    labels = 2 if recipe.task in ("classify", "tag") else 0
+    labels = 2 if recipe.task.has_labels else 0
     match recipe.tokenizer:
         case NewTokenizerSection(size=size, shared=shared):
-            requirements = NetworkRequirements(size, size, shared or EXAMPLE_TYPES[recipe.task] is not Pair, 0, labels)
+            requirements = NetworkRequirements(size, size, shared or recipe.task.example is not Pair, 0, labels)
         case PretrainedTokenizerSection(load=path):
             requirements = NetworkRequirements.from_tokenizer(load_tokenizer(path), labels)
     return network_config(recipe, requirements)
@@ -136,8 +116,8 @@ def build_network(recipe: Recipe, requirements: NetworkRequirements) -> tuple[An
     if not isinstance(recipe.network, PretrainedNetworkSection):
         return build(network_config(recipe, requirements), seed=recipe.seed), None
     folder = Path(recipe.network.load)
-    model_type = read_json(folder / CONFIG_FILE).get("model_type") if folder.is_dir() else None
-    if model_type in FAMILIES and model_type != REGARD_MODEL_TYPE:
+    model_type = ModelFolder(folder).config.get("model_type") if folder.is_dir() else None
+    if model_type in FAMILIES:
         architecture = _architecture_name(FAMILIES[str(model_type)], recipe.task)
         overrides: dict[str, Any] = {"num_labels": requirements.num_labels} if requirements.num_labels else {}
         network, report = load_folder(
@@ -145,53 +125,33 @@ def build_network(recipe: Recipe, requirements: NetworkRequirements) -> tuple[An
         )
     else:
         network, report = load_folder(folder, dtype=torch.float32)
-    check_network(network.config, recipe)
-    _check_sizes(network.config, folder, requirements)
+    check_network(network, recipe)
+    _check_sizes(network, folder, requirements)
     return network, report
 
 
-def _check_sizes(network: config.Network, folder: Path, requirements: NetworkRequirements) -> None:
+def _check_sizes(network: NetworkInterface, folder: Path, requirements: NetworkRequirements) -> None:
     """Raise if a loaded network has fewer tokens than the tokenizer, or another number of labels than the data."""
-    head = None if isinstance(network, config.DualEncoder) else network.head
-    embedding = getattr(network, "source", None) or getattr(network, "embedding", None)
-    tables = ((requirements.vocab_size, getattr(embedding, "tokens", None)), (requirements.target_vocab_size, head))
-    for required, table in tables:
-        vocab_size = getattr(table, "vocabulary", required)
-        if required > vocab_size:
+    source, target = network.limits
+    for required, side in ((requirements.vocab_size, source or target), (requirements.target_vocab_size, target)):
+        if required > side.vocabulary:
             raise ValueError(
-                f"the tokenizer has {required:,} tokens, but the network in {folder} only {vocab_size:,}: use the "
+                f"the tokenizer has {required:,} tokens, but the network in {folder} only {side.vocabulary:,}: use the "
                 "tokenizer of the network"
             )
-    labels, required = getattr(head, "labels", 0), requirements.num_labels
+    labels, required = network.num_labels, requirements.num_labels
     if required and labels != required:
         raise ValueError(f"the data has {required} labels, but the head of the network in {folder} has {labels}")
 
 
-def check_network(network: config.Network, recipe: Recipe) -> None:
-    """Raise if a network does not have the type and head that the task needs."""
-    networks, heads = TASK_NETWORKS[recipe.task]
-    head = None if isinstance(network, config.DualEncoder) else network.head
-    if not isinstance(network, networks) or not isinstance(head, heads):
-        network_types = " or ".join(each.__name__ for each in networks)
-        head_types = " or ".join(each.__name__ for each in heads)
+def check_network(network: NetworkInterface, recipe: Recipe) -> None:
+    """Raise if a network does not read and predict what the task needs."""
+    task = recipe.task
+    if not task.can_train(network):
         raise ValueError(
-            f"task {recipe.task!r} needs a network of type {network_types} with the head {head_types}; "
-            f"found {type(network).__name__} with {type(head).__name__}: choose another [network]"
+            f"task {task.name!r} needs {task.describe_networks()} only; found one that {describe_network(network)}: "
+            "choose another [network]"
         )
-
-
-def model_dim_of(network: config.Network) -> int:
-    """Return the model dimension, which the Noam schedule depends on."""
-    return network.text.model_dim if isinstance(network, config.DualEncoder) else network.model_dim
-
-
-def max_sequence_length(network: config.Network) -> int | None:
-    """Return the maximum sequence length of learned positions, or of an encoder with rotary ones; None if unlimited."""
-    sides = [getattr(network, side, None) for side in ("embedding", "source", "target")]
-    lengths = [side.position.length for side in sides if side and isinstance(side.position, config.Learned)]
-    position = getattr(getattr(network, "encoder", None), "position", None)
-    lengths += [position.length] if isinstance(position, config.Rotary) else []
-    return min(lengths, default=None)
 
 
 def _transformer_config(section: FamilySection, requirements: NetworkRequirements) -> config.EncoderDecoder:
@@ -215,30 +175,38 @@ def _transformer_config(section: FamilySection, requirements: NetworkRequirement
 
 
 def _family_config(
-    family: Published, section: FamilySection, task: str, requirements: NetworkRequirements
+    family: Published, section: FamilySection, task: AnyTask, requirements: NetworkRequirements
 ) -> config.Network:
     values = {**_size_values(family, section), **_vocabulary_values(family, requirements), **section.config}
     network, _ = family.read_config(values, _architecture_name(family, task))
-    if section.dropout and isinstance(network, config.DecoderOnly) and not _config_keys("dropout", family):
+    if section.dropout and not _config_keys("dropout", family):
         return _with_dropout(network, section.dropout)
     return network
 
 
-def _with_dropout(network: config.DecoderOnly, dropout: float) -> config.DecoderOnly:
+def _with_dropout(network: config.Network, dropout: float) -> config.Network:
     """Add dropout to a family that was published without it (Llama), where the 2017 Transformer has it.
 
     The published config has no key for it, so a saved model has no dropout.
     """
-    blocks = tuple(
-        replace(
-            block,
-            attention=replace(block.attention, output_dropout=dropout),
-            feedforward=replace(block.feedforward, output_dropout=dropout),
-        )
-        for block in network.decoder.blocks
+    parts: dict[str, Any] = {}
+    for name in ("embedding", "source", "target"):
+        if hasattr(network, name):
+            parts[name] = replace(getattr(network, name), dropout=dropout)
+    for name in ("encoder", "decoder"):
+        if hasattr(network, name):
+            stack = getattr(network, name)
+            parts[name] = replace(stack, blocks=tuple(_block_with_dropout(block, dropout) for block in stack.blocks))
+    return replace(network, **parts)
+
+
+def _block_with_dropout(block: config.Block, dropout: float) -> config.Block:
+    return replace(
+        block,
+        attention=replace(block.attention, output_dropout=dropout),
+        cross_attention=block.cross_attention and replace(block.cross_attention, output_dropout=dropout),
+        feedforward=replace(block.feedforward, output_dropout=dropout),
     )
-    embedding = replace(network.embedding, dropout=dropout)
-    return replace(network, embedding=embedding, decoder=replace(network.decoder, blocks=blocks))
 
 
 def _config_keys(name: str, family: Published) -> list[str]:
@@ -284,7 +252,7 @@ def _config_values(key: str, value: Any, family: Published) -> dict[str, Any]:
     return {key: value, **{name: value for name in linked if name in family.keys}}
 
 
-def _preset_config(name: str, task: str, requirements: NetworkRequirements) -> config.Network:
+def _preset_config(name: str, task: AnyTask, requirements: NetworkRequirements) -> config.Network:
     if name in transformer.PRESETS:
         sizes = transformer.PRESETS[name]
         return transformer_2017(
@@ -305,11 +273,11 @@ def _preset_config(name: str, task: str, requirements: NetworkRequirements) -> c
     return preset(name)  # its error lists the presets
 
 
-def _architecture_name(family: Published, task: str) -> str:
-    for suffix in ARCHITECTURE_SUFFIXES[task]:
+def _architecture_name(family: Published, task: AnyTask) -> str:
+    for suffix in task.architectures:
         for name in family.architectures:
             if name.endswith(suffix):
                 return name
     raise ValueError(
-        f"network: {family.name} has no network for task {task!r}; it has {', '.join(family.architectures)}"
+        f"network: {family.name} has no network for task {task.name!r}; it has {', '.join(family.architectures)}"
     )

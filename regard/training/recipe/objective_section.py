@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar, Literal, get_args
+from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
@@ -55,7 +55,6 @@ class AutoregressiveConfig(CrossEntropyConfig):
 class Seq2SeqLMConfig(AutoregressiveConfig):
     """Sequence-to-sequence: predict the target given the source."""
 
-    tasks: ClassVar[tuple[str, ...]] = ("translate", "summarize")
     kind: Literal["translate"] = "translate"
     label_smoothing: LabelSmoothing = 0.1
     """Probability mass that is spread evenly over the vocabulary (Szegedy et al. 2015)."""
@@ -64,7 +63,6 @@ class Seq2SeqLMConfig(AutoregressiveConfig):
 class CausalLMConfig(AutoregressiveConfig):
     """Causal language modelling: predict the next token."""
 
-    tasks: ClassVar[tuple[str, ...]] = ("generate",)
     kind: Literal["causal"] = "causal"
     label_smoothing: LabelSmoothing = 0.0
 
@@ -72,7 +70,6 @@ class CausalLMConfig(AutoregressiveConfig):
 class MaskedLMConfig(CrossEntropyConfig):
     """Masked language modelling: predict masked tokens."""
 
-    tasks: ClassVar[tuple[str, ...]] = ("fill",)
     kind: Literal["masked"] = "masked"
     mask_probability: Annotated[float, Field(gt=0, lt=1)] = 0.15
     """Share of the tokens that are masked (BERT: 0.15)."""
@@ -83,7 +80,6 @@ class MaskedLMConfig(CrossEntropyConfig):
 class SequenceClassificationConfig(CrossEntropyConfig):
     """Sequence classification: predict the label of a text."""
 
-    tasks: ClassVar[tuple[str, ...]] = ("classify",)
     kind: Literal["classify"] = "classify"
     label_smoothing: LabelSmoothing = 0.0
 
@@ -91,7 +87,6 @@ class SequenceClassificationConfig(CrossEntropyConfig):
 class TokenClassificationConfig(CrossEntropyConfig):
     """Token classification: predict the tag of each word."""
 
-    tasks: ClassVar[tuple[str, ...]] = ("tag",)
     kind: Literal["tag"] = "tag"
     label_smoothing: LabelSmoothing = 0.0
 
@@ -99,7 +94,6 @@ class TokenClassificationConfig(CrossEntropyConfig):
 class QuestionAnsweringConfig(Section):
     """Extractive question answering: predict the first and last token of the answer."""
 
-    tasks: ClassVar[tuple[str, ...]] = ("answer",)
     kind: Literal["span"] = "span"
 
 
@@ -109,9 +103,3 @@ AnyCrossEntropyConfig = (
 """The objectives with a label for each position or sequence."""
 AnyObjectiveConfig = AnyCrossEntropyConfig | QuestionAnsweringConfig
 ObjectiveConfig = Annotated[AnyObjectiveConfig, Field(discriminator="kind")]
-
-OBJECTIVES_BY_TASK: dict[str, tuple[str, ...]] = {
-    task: tuple(option.model_fields["kind"].default for option in get_args(AnyObjectiveConfig) if task in option.tasks)
-    for task in dict.fromkeys(task for option in get_args(AnyObjectiveConfig) for task in option.tasks)
-}
-"""The objectives that each task can be trained with, the default first."""

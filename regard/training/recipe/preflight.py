@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import difflib
 from pathlib import Path
 
 import torch
 
-from regard.data.example import EXAMPLE_TYPES, Pair
+from regard.data.example import Pair
 from regard.data.fields import OPTIONAL_FIELDS, REQUIRED_FIELDS
 from regard.data.formats import Conll, JsonLines, Table
 from regard.data.reader import detect_format
@@ -22,10 +21,17 @@ from regard.training.recipe.schema import NewTokenizerSection, PretrainedNetwork
 from regard.training.run import tensorboard
 from regard.transformer import config
 from regard.transformer.network import build_on_meta
+from regard.transformer.suggestion import did_you_mean
 
 
 def check_recipe(recipe: Recipe) -> None:
     """Raise `RecipeError` if a recipe cannot work, as far as that is known without reading its data."""
+    metrics, best = recipe.task.metrics.names, recipe.training.best_metric
+    if best not in metrics:
+        raise RecipeError(
+            f"training.best_metric: unknown metric {best!r} for task {recipe.task.name!r}"
+            f"{did_you_mean(best, metrics)}; available: {', '.join(metrics)}"
+        )
     for split, files in (("train", recipe.data.train), ("valid", recipe.data.valid)):
         _check_files(recipe, split, files)
     if isinstance(recipe.tokenizer, NewTokenizerSection):
@@ -79,7 +85,7 @@ def _check_files(recipe: Recipe, split: str, files: tuple[str, ...]) -> None:
     for file in files:
         if not Path(file).exists():
             raise RecipeError(f"data.{split}: file not found: {file} (paths are relative to the recipe)")
-    example_type = EXAMPLE_TYPES[recipe.task]
+    example_type = recipe.task.example
     if not files or recipe.data.separator:
         return
     try:
@@ -101,6 +107,5 @@ def _check_files(recipe: Recipe, split: str, files: tuple[str, ...]) -> None:
         if not allowed:
             raise RecipeError(f"data.columns: {files[0]} is not a table, so it has no columns: remove the key")
         if name not in allowed:
-            close = difflib.get_close_matches(name, allowed, 1)
-            hint = f" (did you mean {close[0]!r}?)" if close else ""
-            raise RecipeError(f"data.columns: task {recipe.task!r} has {', '.join(allowed)}, not {name!r}{hint}")
+            hint = did_you_mean(name, allowed)
+            raise RecipeError(f"data.columns: task {recipe.task.name!r} has {', '.join(allowed)}, not {name!r}{hint}")

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import difflib
 from importlib import resources
+
+from regard.transformer.suggestion import did_you_mean
 
 
 def preset_names() -> list[str]:
@@ -15,9 +16,8 @@ def preset_names() -> list[str]:
 def preset_text(name: str) -> str:
     """Return the text of a preset recipe."""
     if name not in preset_names():
-        close = difflib.get_close_matches(name, preset_names(), 1)
-        hint = f" Did you mean {close[0]!r}?" if close else ""
-        raise ValueError(f"no preset recipe {name!r}.{hint} Available: {', '.join(preset_names())}")
+        hint = did_you_mean(name, preset_names())
+        raise ValueError(f"no preset recipe {name!r}{hint}; available: {', '.join(preset_names())}")
     return (resources.files("regard.training.recipe") / "preset_files" / f"{name}.toml").read_text(encoding="utf-8")
 
 

@@ -22,16 +22,27 @@ import tomllib
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Discriminator, Field, Tag, ValidationError, model_validator
+from pydantic import (
+    BeforeValidator,
+    Discriminator,
+    Field,
+    PlainSerializer,
+    PlainValidator,
+    Tag,
+    ValidationError,
+    model_validator,
+)
 
 from regard.training.recipe import toml
 from regard.training.recipe.base import Integer, PositiveInt, Section, StrictBool
 from regard.training.recipe.errors import RecipeSource, format_errors
 from regard.training.recipe.legacy_keys import describe_renamed, upgrade, upgrade_overrides
-from regard.training.recipe.objective_section import OBJECTIVES_BY_TASK, AnyObjectiveConfig, ObjectiveConfig
+from regard.training.recipe.objective_section import AnyObjectiveConfig, ObjectiveConfig
 from regard.training.recipe.training_section import BestCheckpoints, TrainingSection
+from regard.training.task import AnyTask
+from regard.transformer.suggestion import did_you_mean
 
 Files = Annotated[tuple[str, ...], BeforeValidator(lambda value: [value] if isinstance(value, str) else value)]
 
@@ -146,10 +157,25 @@ NetworkSection = Annotated[
 ]
 
 
+def _find_task(value: Any, info: Any) -> AnyTask:
+    """Return the declaration of a task. The tasks that a recipe may name are passed to `load_recipe`."""
+    tasks: Mapping[str, AnyTask] = info.context or {}
+    names = [name for name, task in tasks.items() if task.objectives]
+    if value not in names:
+        raise ValueError(f"expected {', '.join(map(repr, names))}, found {value!r}{did_you_mean(value, names)}")
+    return tasks[value]
+
+
+if TYPE_CHECKING:
+    RecipeTask = AnyTask
+else:  # pydantic would look into the declaration
+    RecipeTask = Annotated[Any, PlainValidator(_find_task), PlainSerializer(lambda task: task.name)]
+
+
 class Recipe(Section):
     """A complete recipe."""
 
-    task: Literal["translate", "summarize", "generate", "fill", "classify", "tag", "answer"]
+    task: RecipeTask
     """What the trained model does."""
     seed: Integer = 1
     """Seed of all random numbers. Two runs with the same recipe and seed are bit-identical."""
@@ -163,15 +189,16 @@ class Recipe(Section):
 
     @model_validator(mode="before")
     @classmethod
-    def _fill_defaults(cls, values: Any) -> Any:
+    def _fill_defaults(cls, values: Any, info: Any) -> Any:
         """Fill in the objective of the task, and the tokenizer of a loaded network."""
         if not isinstance(values, dict):
             return values
         result = dict(values)
-        if result.get("task") in OBJECTIVES_BY_TASK:
+        task = (info.context or {}).get(result.get("task"))
+        if task is not None and task.objectives:
             objective = result.get("objective", {})
             if isinstance(objective, dict):
-                result["objective"] = {"kind": OBJECTIVES_BY_TASK[result["task"]][0], **objective}
+                result["objective"] = {"kind": task.objectives[0], **objective}
         network = result.get("network")
         if "tokenizer" not in result and isinstance(network, dict) and "load" in network:
             result["tokenizer"] = {"load": network["load"]}
@@ -179,9 +206,11 @@ class Recipe(Section):
 
     @model_validator(mode="after")
     def _check_consistency(self) -> Recipe:
-        if self.task not in self.objective.tasks:
-            allowed = " or ".join(map(repr, OBJECTIVES_BY_TASK[self.task]))
-            raise ValueError(f"objective.kind = {self.objective.kind!r} does not fit task {self.task!r}; use {allowed}")
+        if self.objective.kind not in self.task.objectives:
+            allowed = " or ".join(map(repr, self.task.objectives))
+            raise ValueError(
+                f"objective.kind = {self.objective.kind!r} does not fit task {self.task.name!r}; use {allowed}"
+            )
         kind = getattr(self.tokenizer, "kind", "bpe")  # a loaded tokenizer is checked after loading
         if getattr(self.objective, "bpe_dropout", 0) and kind != "bpe":
             raise ValueError(
@@ -194,8 +223,13 @@ class Recipe(Section):
         return self
 
 
-def load_recipe(path: str | Path, overrides: Mapping[str, Any] | Sequence[str] = ()) -> Recipe:
-    """Read a recipe file and apply overrides: `["training.steps=2000"]`, or `{"training.steps": 2000}`."""
+def load_recipe(
+    path: str | Path, overrides: Mapping[str, Any] | Sequence[str] = (), *, tasks: Mapping[str, AnyTask]
+) -> Recipe:
+    """Read a recipe file and apply overrides: `["training.steps=2000"]`, or `{"training.steps": 2000}`.
+
+    `tasks` are the tasks that a recipe may name: `regard.tasks.registry.TASKS`.
+    """
     path = Path(path)
     try:
         text = path.read_text(encoding="utf-8")
@@ -211,7 +245,7 @@ def load_recipe(path: str | Path, overrides: Mapping[str, Any] | Sequence[str] =
     for origin, names in ((path, renamed), ("command line", renamed_overrides)):
         if names:
             sys.stderr.write(f"{origin}: renamed: {describe_renamed(names)}\n")
-    return parse_recipe(_apply_overrides(values, changes), path, text, changes, renamed)
+    return parse_recipe(_apply_overrides(values, changes), path, text, changes, renamed, tasks=tasks)
 
 
 def parse_recipe(
@@ -220,6 +254,8 @@ def parse_recipe(
     text: str = "",
     overrides: Collection[str] = (),
     renamed: Mapping[str, str] = MappingProxyType({}),
+    *,
+    tasks: Mapping[str, AnyTask],
 ) -> Recipe:
     """Validate the values of a recipe file, and resolve its paths relative to the directory of the file.
 
@@ -227,7 +263,7 @@ def parse_recipe(
     messages need both to point to the right line.
     """
     try:
-        recipe = Recipe.model_validate(dict(values))
+        recipe = Recipe.model_validate(dict(values), context=tasks)
     except ValidationError as error:
         source = RecipeSource(values, path, text, overrides, renamed)
         raise RecipeError(format_errors(error, Recipe, source)) from None

@@ -9,7 +9,7 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from regard.checkpoint.files import atomic_write
+from regard.files import atomic_write
 from regard.training.run.run_dir import read_metrics
 
 COLUMNS, WIDTH, HEIGHT, LEFT, RIGHT, TOP, GAP = 2, 400, 170, 56, 24, 50, 46
@@ -101,11 +101,11 @@ def _render_panel(curves: Sequence[Curve], x_ticks: Sequence[float], left: int, 
     return parts
 
 
-def ticks(low: float, high: float, about: int = 5) -> list[float]:
-    """Return round numbers that enclose the range, in steps of 1, 2 or 5 times a power of ten."""
+def ticks(low: float, high: float) -> list[float]:
+    """Return about five round numbers that enclose the range, in steps of 1, 2 or 5 times a power of ten."""
     if high - low <= 1e-9 * max(abs(low), abs(high)):  # a single value, at the resolution of the plot
         low, high = low - 0.5 * (abs(low) or 1), low + 0.5 * (abs(low) or 1)
-    rough = (high - low) / about
+    rough = (high - low) / 5
     power = 10.0 ** math.floor(math.log10(rough))
     step = next(power * factor for factor in (1, 2, 5, 10) if power * factor >= rough * 0.999)
     first, last = math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9)

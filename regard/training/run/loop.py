@@ -20,7 +20,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from regard.checkpoint.files import CheckpointError
+from regard.checkpoint.model_folder import CheckpointError
 from regard.data.batches import Batch
 from regard.native.bf16 import bf16_available
 from regard.training.modules.fused_modules import fuse_modules
@@ -30,7 +30,7 @@ from regard.training.optim.schedule import lr_factor
 from regard.training.recipe.training_section import TrainingSection
 from regard.training.run import divergence, retention, state
 from regard.training.run.batch_stream import BatchStream, to_device
-from regard.training.run.progress import Reporter
+from regard.training.run.reporter import Reporter
 from regard.training.run.run_dir import RunDir
 from regard.training.run.signals import catch_stop_signals
 from regard.training.run.state import Checkpoint, TrainingProgress
@@ -66,7 +66,8 @@ class TrainingLoop:
         self.native_bf16 = self.settings.precision == "bfloat16" and self.device.type == "cpu" and bf16_available()
         fuse_modules(self.network, self.native_bf16)
         self.network.train()
-        self.network.set_gradient_checkpointing(self.settings.gradient_checkpointing)
+        if self.settings.gradient_checkpointing:  # not every network has it
+            self.network.set_gradient_checkpointing()
         matmul_dtype = torch.float32 if self.settings.precision == "float32" else torch.bfloat16
         self.optimizers = Optimizers(self.network, self.settings.optimizer, self.settings.layer_decay, matmul_dtype)
         trained = self.optimizers.parameters

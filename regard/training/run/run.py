@@ -13,28 +13,27 @@ from typing import Any
 
 import torch
 
-from regard.checkpoint.files import CONFIG_FILE, atomic_write, read_json, write_json
-from regard.checkpoint.load import REGARD_MODEL_TYPE
+from regard.checkpoint.model_folder import GENERATION_CONFIG_FILE, Companions, ModelFolder, ModelInfo
 from regard.checkpoint.report import LoadReport
 from regard.checkpoint.save import save
 from regard.data.batches import Batches
+from regard.files import atomic_write, format_json
 from regard.native.memory import limit_onednn_cache, retain_freed_memory
 from regard.tokenization.tokenizer import Tokenizer
 from regard.training.objectives.factory import build_objective, decoder_start_token
 from regard.training.recipe import schema, toml
 from regard.training.recipe.data_pipeline import build_tokenizer, prepare_data, read_labels
 from regard.training.recipe.legacy_keys import upgrade
-from regard.training.recipe.network_factory import NetworkRequirements, build_network, max_sequence_length, model_dim_of
-from regard.training.recipe.preflight import check_recipe, resolve_device
+from regard.training.recipe.network_factory import NetworkRequirements, build_network
+from regard.training.recipe.preflight import resolve_device
 from regard.training.recipe.schema import Recipe, RecipeError
 from regard.training.recipe.training_section import TrainingSection
 from regard.training.run import checkpoint_averaging, retention, state, tensorboard
 from regard.training.run.loop import TrainingLoop, swap_parameters
-from regard.training.run.progress import Reporter, make_reporter
+from regard.training.run.reporter import Reporter, make_reporter
 from regard.training.run.run_dir import RunDir
 from regard.training.run.validation import validate
 
-GENERATION_CONFIG = "generation_config.json"
 ComputeMetrics = Callable[["TrainedModel"], Mapping[str, float]]
 """Computes the metrics of the task on the validation data: BLEU, F1."""
 SampleOutputs = Callable[["TrainedModel"], Sequence[str]]
@@ -56,72 +55,55 @@ class TrainedModel:
 
     def save(self, folder: Path) -> None:
         """Write a model folder for `regard.load`."""
-        save(self.network, folder, origin=self.report.origin if self.report else None)
-        self.tokenizer.save(folder)
         special = self.tokenizer.target.special_ids
         ids = {"bos_token_id": special.bos, "eos_token_id": special.eos, "pad_token_id": special.pad}
         if self.recipe.objective.kind == "translate":
             ids["decoder_start_token_id"] = self.decoder_start
-        write_json(folder / GENERATION_CONFIG, {key: value for key, value in ids.items() if value is not None})
-        self._save_label_names(folder)
-        info: dict[str, Any] = {"task": self.recipe.task, "recipe": self.recipe.model_dump(exclude_none=True)}
-        write_json(folder / "regard.json", info | ({"labels": list(self.labels)} if self.labels else {}))
-
-    def _save_label_names(self, folder: Path) -> None:
-        """Write the label names to a published config. Our own configs keep them in regard.json."""
-        values = read_json(folder / CONFIG_FILE)
-        if self.labels and values["model_type"] != REGARD_MODEL_TYPE:
-            values["id2label"] = {str(number): name for number, name in enumerate(self.labels)}
-            values["label2id"] = {name: number for number, name in enumerate(self.labels)}
-            write_json(folder / CONFIG_FILE, values)
+        generation_config = format_json({key: value for key, value in ids.items() if value is not None})
+        files = {**self.tokenizer.folder_files(), GENERATION_CONFIG_FILE: generation_config.encode()}
+        info = ModelInfo(task=self.recipe.task.name, recipe=self.recipe.model_dump(exclude_none=True))
+        if self.labels:
+            info["labels"] = list(self.labels)
+        origin = self.report.origin if self.report else None
+        save(self.network, folder, origin=origin, companions=Companions(files, info))
 
 
-def train(
-    recipe: str | Path | Recipe,
-    overrides: Mapping[str, Any] | Sequence[str] = (),
+def run_training(
+    recipe: Recipe,
+    output: Path,
     *,
-    output: str | Path | None = None,
     resume: bool = False,
     compute_metrics: ComputeMetrics | None = None,
     sample_outputs: SampleOutputs | None = None,
     report: Reporter | None = None,
 ) -> Path:
-    """Train the model of a recipe, and return the folder of the best model.
+    """Train the model of a recipe in the run directory `output`, and return the folder of the best model.
 
-        regard.train("recipe.toml", {"training.steps": 2000})
-
-    The run directory is `output`, or the recipe's, or `runs/` and the recipe's name. With `resume`, a stopped run
-    continues from its last checkpoint, and gives bit for bit the result of a run that was not stopped.
+    The recipe was checked (`check_recipe`). With `resume`, a stopped run continues from its last checkpoint, and gives
+    bit for bit the result of a run that was not stopped.
     """
-    loaded = recipe if isinstance(recipe, Recipe) else schema.load_recipe(recipe, overrides)
-    run_dir = RunDir(output or loaded.output or default_run_dir(recipe))
+    run_dir = RunDir(output)
     _check_no_run(run_dir, resume)
-    check_recipe(loaded)
     retain_freed_memory()
     limit_onednn_cache()
-    with _num_threads(loaded.training.threads), run_dir.lock():
+    with _num_threads(recipe.training.threads), run_dir.lock():
         run_dir.open()
         reporter = report or make_reporter(run_dir)
-        for line in _recipe_changes(run_dir, loaded):
+        for line in _recipe_changes(run_dir, recipe):
             reporter.log(line)
-        loop = build_loop(loaded, run_dir, reporter, compute_metrics, sample_outputs)
+        loop = build_loop(recipe, run_dir, reporter, compute_metrics, sample_outputs)
         if resume:
             _resume(loop, run_dir, reporter.log)
         else:
             run_dir.truncate_metrics(0)
         with atomic_write(run_dir.recipe) as temporary:  # only now, when nothing can reject the recipe any more
-            temporary.write_text(schema.recipe_to_toml(loaded), encoding="utf-8")
-        with tensorboard.write_events(run_dir) if loaded.training.tensorboard else nullcontext():
+            temporary.write_text(schema.recipe_to_toml(recipe), encoding="utf-8")
+        with tensorboard.write_events(run_dir) if recipe.training.tensorboard else nullcontext():
             if not loop.progress.finished:
                 loop.run()
             best = _average_and_finish(loop)
     reporter.log(f"done: the best model ({best}) is in {run_dir.best}")
     return run_dir.best
-
-
-def default_run_dir(recipe: str | Path | Recipe) -> Path:
-    """Return the run directory of a recipe that names none."""
-    return Path("runs") / ("run" if isinstance(recipe, Recipe) else Path(recipe).stem)
 
 
 def build_loop(
@@ -138,7 +120,7 @@ def build_loop(
     tokenizer = build_tokenizer(recipe, run_dir.cache / "tokenizer", resuming=resuming)
     network, report = build_network(recipe, NetworkRequirements.from_tokenizer(tokenizer, len(labels)))
     decoder_start = decoder_start_token(tokenizer, _published_generation_config(recipe, report))
-    max_length = max_sequence_length(network.config)
+    max_length = network.max_length
     objective = build_objective(recipe.objective, tokenizer, decoder_start, labels, settings.device, max_length)
     data = prepare_data(recipe, tokenizer, labels, max_length, run_dir.cache)
     for line in data.messages:
@@ -169,7 +151,7 @@ def build_loop(
         settings=settings,
         run_dir=run_dir,
         seed=recipe.seed,
-        model_dim=model_dim_of(network.config),
+        model_dim=network.model_dim,
         save_model=trained.save,
         evaluate=evaluate if data.valid else None,
         reporter=reporter,
@@ -186,8 +168,7 @@ def _published_generation_config(recipe: Recipe, report: LoadReport | None) -> M
     """Return the generation config of a published network; older folders have its keys in their config.json."""
     if not isinstance(recipe.network, schema.PretrainedNetworkSection) or report is None or report.origin is None:
         return {}
-    path = Path(recipe.network.load) / GENERATION_CONFIG
-    values = read_json(path) if path.is_file() else {}
+    values = ModelFolder(recipe.network.load).generation_config
     return {**report.origin.config, **{key: value for key, value in values.items() if value is not None}}
 
 

@@ -13,16 +13,14 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from regard.checkpoint.files import CheckpointError, read_json, write_json
+from regard.files import atomic_folder, read_json, repair_folder, sync, write_json
 from regard.training.recipe.legacy_keys import upgrade_metrics
-from regard.training.run import state
 
 BEST_INFO = "run.json"
 
@@ -45,9 +43,21 @@ class RunDir:
     def lock(self) -> Iterator[None]:
         """Create the directory and lock it inside the block. The lock ends with the process, however it ends."""
         self.path.mkdir(parents=True, exist_ok=True)
+        try:
+            import fcntl
+        except ImportError:  # Windows has no flock, and cannot open directories
+            yield
+            return
         handle = os.open(self.path, os.O_RDONLY)
         try:
-            _flock(handle, self.path)
+            with suppress(PermissionError):  # some network file systems do not support locks
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(handle)
+            raise ValueError(
+                f"{self.path} is locked by another process: wait for it, or choose another --output"
+            ) from None
+        try:
             yield
         finally:
             os.close(handle)
@@ -55,11 +65,7 @@ class RunDir:
     def open(self) -> None:
         """Create the subdirectories, and repair what a killed process may have left."""
         self.checkpoints.mkdir(parents=True, exist_ok=True)
-        old = self.path / ".best.old"
-        if old.exists() and not self.best.exists():
-            old.rename(self.best)
-        shutil.rmtree(old, ignore_errors=True)
-        shutil.rmtree(self.path / ".best.part", ignore_errors=True)
+        repair_folder(self.best)
         for incomplete in self.path.glob(".*.part"):
             incomplete.unlink()
 
@@ -73,7 +79,7 @@ class RunDir:
     def metrics_size(self) -> int:
         """Flush metrics.jsonl to disk, and return its size in bytes."""
         self.metrics.touch()
-        state.fsync(self.metrics)
+        sync(self.metrics)
         return self.metrics.stat().st_size
 
     def truncate_metrics(self, size: int) -> None:
@@ -92,18 +98,9 @@ class RunDir:
 
         `info` (its step) and `value` (of the best metric) are saved in its run.json.
         """
-        temporary, old = self.path / ".best.part", self.path / ".best.old"
-        shutil.rmtree(temporary, ignore_errors=True)
-        temporary.mkdir()
-        save_model(temporary)
-        write_json(temporary / BEST_INFO, {**info, "value": value})
-        state.fsync(temporary)
-        shutil.rmtree(old, ignore_errors=True)
-        if self.best.exists():
-            self.best.rename(old)
-        temporary.rename(self.best)
-        state.fsync(self.path)
-        shutil.rmtree(old, ignore_errors=True)
+        with atomic_folder(self.best) as temporary:
+            save_model(temporary)
+            write_json(temporary / BEST_INFO, {**info, "value": value})
 
     def best_info(self) -> dict[str, Any]:
         """Return the `step` and `value` of the best model, and the `averaged_steps` of an averaged one.
@@ -112,25 +109,13 @@ class RunDir:
         """
         try:
             return upgrade_metrics(read_json(self.best / BEST_INFO))
-        except CheckpointError:
+        except ValueError:
             return {}
 
     def log(self, line: str) -> None:
         """Append a line to log.txt."""
         with self.log_file.open("a", encoding="utf-8") as file:
             file.write(f"{time.strftime('%Y-%m-%d %H:%M:%S')}  {line}\n")
-
-
-def _flock(handle: int, path: Path) -> None:
-    try:
-        import fcntl
-    except ImportError:  # Windows
-        return
-    try:
-        with suppress(PermissionError):  # some network file systems do not support locks
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        raise ValueError(f"{path} is locked by another process: wait for it, or choose another --output") from None
 
 
 def read_metrics(path: Path) -> list[dict[str, Any]]:

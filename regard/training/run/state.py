@@ -26,7 +26,9 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
 
-from regard.checkpoint.files import CheckpointError, read_json, write_json, write_safetensors
+from regard.checkpoint.model_folder import CheckpointError
+from regard.checkpoint.tensor_files import write_safetensors
+from regard.files import atomic_folder, read_json, write_json
 from regard.native.library import status
 from regard.training.recipe.legacy_keys import upgrade_state
 
@@ -97,23 +99,15 @@ def save_checkpoint(
 ) -> Path:
     """Write a checkpoint into the directory of checkpoints, atomically."""
     path = folder / f"step-{progress.step:08d}"
-    temporary = folder / f".{path.name}.{os.getpid()}.part"
-    try:
-        temporary.mkdir(parents=True)
+    with atomic_folder(path) as temporary:
         write_safetensors(temporary / TENSORS_FILE, {name: value.detach() for name, value in tensors.items()})
         write_json(temporary / PROGRESS_FILE, {"environment": environment, "progress": dataclasses.asdict(progress)})
-        fsync(temporary)
-        remove_directory(path)
-        temporary.rename(path)
-        fsync(folder)
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
     return path
 
 
 def load_checkpoint(path: Path) -> Checkpoint:
     """Read a checkpoint, also one of version 0.1. Raises `CheckpointError` if it is unreadable."""
-    values = read_json(path / PROGRESS_FILE)
+    values = read_json(path / PROGRESS_FILE, CheckpointError)
     try:
         saved_environment, progress = upgrade_state(values)
         return Checkpoint(TrainingProgress(**progress), load_file(path / TENSORS_FILE), saved_environment)
@@ -177,12 +171,3 @@ def remove_directory(path: Path) -> None:
         trash = path.with_name(f".{path.name}.{os.getpid()}.gone")
         path.rename(trash)
         shutil.rmtree(trash, ignore_errors=True)
-
-
-def fsync(path: Path) -> None:
-    """Flush a file, or the entries of a directory, to disk."""
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

@@ -67,6 +67,6 @@ def test_names_of_presets_are_all_different():
 
 def test_an_unknown_preset_suggests_the_nearest():
     with pytest.raises(
-        ValueError, match=r"unknown preset 'bert-bas'\. Did you mean 'bert-base'\? Available presets: .*gpt2"
+        ValueError, match=r"unknown preset 'bert-bas' \(did you mean 'bert-base'\?\); available: .*gpt2"
     ):
         preset("bert-bas")

@@ -70,7 +70,7 @@ def test_an_unknown_key():
     ],
 )
 def test_a_misspelt_key_suggests_the_right_one(family, wrong, right):
-    assert says(refusal(family, **{wrong: 1}), "config.json", f"{wrong!r}", f"Did you mean {right!r}?")
+    assert says(refusal(family, **{wrong: 1}), "config.json", f"{wrong!r} (did you mean {right!r}?)")
 
 
 def test_a_text_a_list_or_true_where_a_number_should_be():

@@ -148,7 +148,7 @@ def test_names_and_ids(tokenizer):
 
 
 def test_an_unknown_name_is_told_with_the_nearest():
-    with pytest.raises(ValueError, match=r"'\[MASKE\]' is not in the vocabulary: did you mean '\[MASK\]'"):
+    with pytest.raises(ValueError, match=r"'\[MASKE\]' is not in the vocabulary \(did you mean '\[MASK\]'\?\)"):
         WORD_PIECE.token_to_id("[MASKE]")
 
 

@@ -231,7 +231,7 @@ def test_a_reader_never_sees_half_a_file(tmp_path, monkeypatch):
         if len(calls) == 2:
             raise OSError("no space left")
 
-    monkeypatch.setattr("regard.tokenization.io.os.fsync", fail)
+    monkeypatch.setattr("regard.files.os.fsync", fail)
     with pytest.raises(OSError, match="no space left"):
         new.save(tmp_path)
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before

@@ -14,7 +14,9 @@ from pathlib import Path
 import torch
 import torch._dynamo  # so that forked runs need not import it again
 
-from regard.training.run.run import train
+from regard.tasks.registry import TASKS
+from regard.training.recipe.schema import load_recipe
+from regard.training.run.run import run_training
 
 CALLS = ("fsync", "rename", "mkdir", "rmdir", "unlink", "truncate", "replace")
 
@@ -30,7 +32,7 @@ def child(recipe, folder, kill_at_call):
         os.dup2(os.open(folder.with_suffix(".err"), os.O_CREAT | os.O_WRONLY | os.O_APPEND), 2)
         if kill_at_call is not None:
             kill_at(kill_at_call)
-        train(recipe, output=folder, resume=True)
+        run_training(load_recipe(recipe, tasks=TASKS), folder, resume=True)
         code = 0
     except BaseException as error:
         sys.stderr.write(f"{type(error).__name__}: {error}\n")

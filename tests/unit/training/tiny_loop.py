@@ -9,7 +9,7 @@ from regard.training.optim.optimizer import AdamWConfig
 from regard.training.optim.schedule import ConstantSchedule
 from regard.training.recipe.training_section import TrainingSection
 from regard.training.run.loop import TrainingLoop
-from regard.training.run.progress import LineReporter
+from regard.training.run.reporter import LineReporter
 from regard.training.run.run_dir import RunDir
 from regard.transformer.network import build
 

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from unit.tokenization.sample_texts import SPECIAL
 from unit.tokenization.vocabularies import corpus
+from unit.training.recipes import load_recipe, train
 from unit.training.tiny_data import RECIPE, batch, files_of, ids, random_rows, write_recipe
 
 from regard.data.batches import PackedColumn
@@ -26,11 +27,10 @@ from regard.training.objectives.objective import Loss
 from regard.training.objectives.rdrop_objective import RDrop
 from regard.training.objectives.translate import Seq2SeqLM
 from regard.training.recipe import objective_section
-from regard.training.recipe.network_factory import max_sequence_length
-from regard.training.recipe.schema import RecipeError, load_recipe
+from regard.training.recipe.schema import RecipeError
 from regard.training.run.loop import TrainingLoop
-from regard.training.run.progress import LineReporter
-from regard.training.run.run import build_loop, train
+from regard.training.run.reporter import LineReporter
+from regard.training.run.run import build_loop
 from regard.training.run.run_dir import RunDir, read_metrics
 from regard.transformer.batch_layout import BatchLayout
 from regard.transformer.network import build
@@ -284,7 +284,7 @@ def test_an_objective_is_put_together_from_its_options():
 @pytest.mark.parametrize(("room", "fitting"), [(None, 64), (100, 64), (50, 50)])
 def test_a_row_must_fit_the_teacher_too(monkeypatch, room, fitting):
     teacher = gpt()
-    assert max_sequence_length(teacher.config) == 64
+    assert teacher.max_length == 64
     monkeypatch.setattr(factory, "load", lambda folder, dtype: (teacher, None))
     monkeypatch.setattr(factory, "_check_teacher", lambda *given: None)
     design = objective_section.CausalLMConfig(

@@ -4,6 +4,7 @@ import json
 
 import pytest
 import torch
+from unit.training.recipes import train
 from unit.training.run.test_end_to_end import ENCODER, sentences, write
 from unit.training.tiny_data import write_recipe
 
@@ -14,7 +15,6 @@ from regard.tokenization.tokenizer_trainer import train_tokenizer as learn
 from regard.training.objectives.distillation import kl_divergence
 from regard.training.objectives.factory import continuation_mask
 from regard.training.optim.optimizer import AdamWConfig, parameter_groups
-from regard.training.run.run import train
 from regard.transformer.network import build
 
 CLASSIFY = 'task = "classify"\n[data]\ntrain = ["t.tsv"]\ncolumns = { text = "sentence" }\n'

@@ -6,6 +6,7 @@ import tomllib
 
 import pytest
 import torch
+from unit.training.recipes import load_recipe, parse_recipe, train
 from unit.training.tiny_data import RECIPE, write_recipe
 
 from regard.training.recipe.legacy_keys import (
@@ -19,9 +20,8 @@ from regard.training.recipe.legacy_keys import (
     upgrade_address,
     upgrade_overrides,
 )
-from regard.training.recipe.schema import Recipe, RecipeError, load_recipe, parse_recipe
+from regard.training.recipe.schema import Recipe, RecipeError
 from regard.training.run import state
-from regard.training.run.run import train
 from regard.training.run.run_dir import RunDir, read_metrics
 
 OLD_TRANSLATE = """\
@@ -317,7 +317,7 @@ def test_the_address_in_the_file_of_a_key_in_a_renamed_table():
 
 
 def test_an_old_key_in_the_wrong_table_is_suggested_by_its_new_address(tmp_path):
-    assert "training.rate: unknown key; did you mean 'training.optimizer.lr'?" in refused(
+    assert "training.rate: unknown key (did you mean 'training.optimizer.lr'?)" in refused(
         tmp_path, NEW_FILL, "training.rate=1"
     )
 

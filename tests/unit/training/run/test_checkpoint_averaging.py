@@ -9,12 +9,12 @@ import torch
 from hypothesis import example, given
 from hypothesis import strategies as st
 from matplotlib import image
+from unit.training.recipes import train
 from unit.training.tiny_data import write_recipe
 
 from regard.training.run import state
 from regard.training.run.checkpoint_averaging import average_checkpoints
 from regard.training.run.curves import LEFT, RIGHT, WIDTH, group_panels, plot_curves, render_svg, ticks
-from regard.training.run.run import train
 from regard.training.run.run_dir import RunDir, read_metrics
 from regard.training.run.state import TrainingProgress
 

@@ -7,16 +7,14 @@ import pytest
 import torch
 import transformers
 from safetensors.torch import load_file
+from unit.training.recipes import load_recipe, train
 from unit.training.tiny_data import RECIPE, WORDS, write_recipe
 
 import regard
 from regard.tokenization.tokenizer_loader import load_tokenizer
 from regard.training.modules.dropout import Dropout
-from regard.training.recipe.network_factory import max_sequence_length
-from regard.training.recipe.schema import load_recipe
 from regard.training.run import run as running
-from regard.training.run.progress import LineReporter
-from regard.training.run.run import train
+from regard.training.run.reporter import LineReporter
 from regard.training.run.run_dir import RunDir, read_metrics
 
 ENCODER = """
@@ -102,7 +100,7 @@ def test_fill_reads_what_stands_beside_a_hidden_word(tmp_path):
     best = train(path, {"training.batch_tokens": 1024}, output=tmp_path / "run")
     learns(tmp_path / "run", "valid_accuracy", 0.75)
     network, tokenizer = regard.load(best).network.eval(), load_tokenizer(best)
-    assert max_sequence_length(network.config) == 20  # the maximum length for fine-tuning
+    assert network.max_length == 20  # the maximum length for fine-tuning
     words = "a3 b3 a11 <mask> a5 b5 <mask> b9 a6 b6".split()
     guessed = network(torch.tensor([[tokenizer.token_to_id(word) for word in words]])).logits[0].argmax(dim=-1)
     assert [int(guessed[place]) for place in (3, 6)] == [tokenizer.token_to_id("b11"), tokenizer.token_to_id("a9")]

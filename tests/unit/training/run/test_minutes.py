@@ -1,12 +1,12 @@
 """Runs with a time limit, on a clock that the test advances by a second or less per step."""
 
 import pytest
+from unit.training.recipes import load_recipe
 from unit.training.tiny_data import write_recipe
 from unit.training.tiny_loop import Fixed, loop, pairs
 
 from regard.training.optim.schedule import CosineSchedule, LinearSchedule
 from regard.training.recipe.dry_run import describe_run
-from regard.training.recipe.schema import load_recipe
 from regard.training.run import loop as looping
 from regard.training.run import state
 from regard.training.run.run_dir import read_metrics

@@ -7,11 +7,11 @@ import sys
 
 import pytest
 import torch
+from unit.training.recipes import train
 from unit.training.tiny_data import RECIPE, files_of, write_pairs, write_recipe
 
 from regard.checkpoint.load import load as load_network
 from regard.training.run import divergence, state
-from regard.training.run.run import train
 from regard.training.run.run_dir import RunDir, read_metrics
 
 SHORT = {"training.steps": 6, "training.save_every": 2}
@@ -275,10 +275,13 @@ def test_two_vocabularies_of_one_size_are_two(tmp_path):
 
 LIMITED = """
 import resource, signal
-from regard.training.run.run import train
+from pathlib import Path
+from regard.tasks.registry import TASKS
+from regard.training.recipe.schema import load_recipe
+from regard.training.run.run import run_training
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 resource.setrlimit(resource.RLIMIT_FSIZE, ({limit}, {limit}))
-train({recipe!r}, {change!r}, output={folder!r})
+run_training(load_recipe({recipe!r}, {change!r}, tasks=TASKS), Path({folder!r}))
 """
 
 

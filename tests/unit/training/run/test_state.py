@@ -6,12 +6,12 @@ import os
 import pytest
 import torch
 from safetensors import SafetensorError
+from unit.training.recipes import train
 from unit.training.tiny_data import files_of, write_recipe
 
-from regard.checkpoint import files
-from regard.checkpoint.files import CheckpointError
+from regard.checkpoint import tensor_files
+from regard.checkpoint.model_folder import CheckpointError
 from regard.training.run import state
-from regard.training.run.run import train
 from regard.training.run.run_dir import RunDir, read_metrics
 from regard.training.run.state import TrainingProgress
 
@@ -53,7 +53,7 @@ def test_a_library_that_cannot_write_says_so_as_the_disk_does(tmp_path, monkeypa
     def refuse(*_, **__):
         raise SafetensorError("Error while serializing: I/O error: No space left on device (os error 28)")
 
-    monkeypatch.setattr(files, "save_file", refuse)
+    monkeypatch.setattr(tensor_files, "save_file", refuse)
     with pytest.raises(OSError, match="No space left on device"):
         put(tmp_path, 2)
     assert not state.list_checkpoints(tmp_path)

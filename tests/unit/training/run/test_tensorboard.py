@@ -6,9 +6,9 @@ from types import ModuleType
 
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from unit.training.recipes import train
 from unit.training.tiny_data import write_recipe
 
-from regard.training.run.run import train
 from regard.training.run.run_dir import RunDir, read_metrics
 
 MODULE = "torch.utils.tensorboard"

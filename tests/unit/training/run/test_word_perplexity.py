@@ -5,10 +5,10 @@ import random
 
 import pytest
 import torch
+from unit.training.recipes import train
 from unit.training.tiny_data import WORDS
 
 import regard
-from regard.training.run.run import train
 from regard.training.run.run_dir import RunDir, read_metrics
 
 RECIPE = """
