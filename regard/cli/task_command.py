@@ -61,7 +61,7 @@ def run_task(task: AnyTask, call: TaskCall, values: Mapping[str, Any]) -> None:
 
 def _build_options(task: AnyTask, values: Mapping[str, Any], as_json: bool) -> Any:
     """Make the options of a task from those that were given. The others have the defaults of the task."""
-    given: dict[str, Any] = {}
+    chosen: dict[str, Any] = {}
     for field in option_fields(task.options):
         value = values[field.name]
         if field.inner:
@@ -73,8 +73,8 @@ def _build_options(task: AnyTask, values: Mapping[str, Any], as_json: bool) -> A
         if value and field.json_only and not as_json:
             raise ValueError(f"{field.flags[0]} is part of the JSON output: add --json")
         if value not in (None, []):
-            given[field.name] = value
-    return task.options(**given)
+            chosen[field.name] = value
+    return task.options(**chosen)
 
 
 def _parameters(task: AnyTask) -> Iterator[inspect.Parameter]:

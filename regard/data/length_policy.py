@@ -31,6 +31,11 @@ class SlidingWindow:
                 "(a larger stride would skip tokens)"
             )
 
+    def spans(self, num_tokens: int) -> list[tuple[int, int]]:
+        """Return start and end of the windows of `num_tokens` tokens."""
+        starts = range(0, max(num_tokens - self.max_length, 0) + self.stride, self.stride)
+        return [(start, min(start + self.max_length, num_tokens)) for start in starts]
+
 
 @dataclass(frozen=True)
 class Truncation:
@@ -94,10 +99,8 @@ def window_spans(
         raise DataError(file, line, _too_long_message(policy, num_tokens, overhead))
     if isinstance(policy, Truncation):
         return [(0, capacity)], TruncationStats(examples=1, tokens=num_tokens - capacity)
-    stride = min(policy.stride, capacity)
-    starts = range(0, num_tokens - capacity + stride, stride)
-    spans = [(start, min(start + capacity, num_tokens)) for start in starts]
-    return spans, TruncationStats(examples=1, windows=len(starts))
+    spans = SlidingWindow(capacity, min(policy.stride, capacity)).spans(num_tokens)
+    return spans, TruncationStats(examples=1, windows=len(spans))
 
 
 def _too_long_message(policy: LengthPolicy, num_tokens: int, overhead: int) -> str:

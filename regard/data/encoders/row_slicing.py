@@ -22,7 +22,12 @@ def window_positions(
     spans, stats = window_spans(policy, len(text), len(encoding) - len(text), example.file, example.line)
     if len(spans) == 1 and not stats.examples:
         return [list(range(len(encoding)))], stats
-    return [_drop_positions(encoding, {*text[:start], *text[end:]}) for start, end in spans], stats
+    return [window(encoding, text, start, end) for start, end in spans], stats
+
+
+def window(encoding: Encoding, text: list[int], start: int, end: int) -> list[int]:
+    """Return the positions of a window of the tokens of a text, with all other tokens of the encoding."""
+    return _drop_positions(encoding, {*text[:start], *text[end:]})
 
 
 def truncate_longest_first(

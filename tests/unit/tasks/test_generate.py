@@ -162,5 +162,7 @@ def test_sampling_and_beam_search_cannot_be_combined(model):
 
 def test_an_encoder_decoder_is_refused(tmp_path):
     model = models.opened(models.translating(tmp_path))
-    with pytest.raises(ValueError, match="this one reads a source and a target and predicts the next token: use `translate`"):
+    with pytest.raises(
+        ValueError, match="this one reads a source and a target and predicts the next token: use `translate`"
+    ):
         model.generate("a man")
