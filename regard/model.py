@@ -203,7 +203,7 @@ def load(
     try:
         compiled_for = Precision(precision)
     except ValueError:
-        known = ", ".join((*TORCH_PRECISIONS, *Precision))
+        known = ", ".join((*TORCH_PRECISIONS, *(each.value for each in Precision)))
         raise ValueError(f"unknown precision {precision!r}: expected one of {known}") from None
     network, report = checkpoint.load(
         path,

@@ -63,6 +63,7 @@ def dropout_add(
     x: Float[Tensor, "tokens model"], sublayer_output: Float[Tensor, "tokens model"], rng: DropoutRng
 ) -> Float[Tensor, "tokens model"]:
     """Return x + dropout(sublayer_output)."""
+    assert x.dtype == sublayer_output.dtype == torch.float32
     return DropoutAddFunction.apply(x, sublayer_output, rng)  # type: ignore[no-untyped-call]
 
 

@@ -146,7 +146,7 @@ class Task(Generic[InputT, OptionsT, ResultT]):
 
     def describe_networks(self) -> str:
         """Describe the networks that fit."""
-        return f"a network that reads {_join(self.reads)} and predicts {_join(self.predicts)}"
+        return f"a network that reads {_join(self.reads, 'or')} and predicts {_join(self.predicts, 'or')}"
 
     def run(self, model: Any, inputs: Iterable[InputT], options: OptionsT) -> Iterator[ResultT]:
         """Yield one result for each input, in their order."""
@@ -164,8 +164,8 @@ AnyTask = Task[Any, Any, Any]
 
 def describe_network(network: Any) -> str:
     """Describe what a network reads and predicts."""
-    return f"reads {network.reads.value} and predicts {_join(network.predicts)}"
+    return f"reads {network.reads.value} and predicts {_join(network.predicts, 'and')}"
 
 
-def _join(values: Iterable[enum.Enum]) -> str:
-    return " or ".join(sorted(value.value for value in values))
+def _join(values: Iterable[enum.Enum], conjunction: str) -> str:
+    return f" {conjunction} ".join(sorted(value.value for value in values))

@@ -35,7 +35,7 @@ def test_python_blocks_run(tmp_path, monkeypatch):
 def test_the_recipe_is_a_recipe(tmp_path):
     (text,) = blocks("toml")
     recipe = parse_recipe(tomllib.loads(text), tmp_path / "recipe.toml", text)
-    assert recipe.task == "translate"
+    assert recipe.task.name == "translate"
 
 
 def test_keys_that_it_names_are_there():

@@ -12,10 +12,10 @@ from unit.tasks import models
 from regard.generation import BeamSearch, DecodingOptions, GreedySearch, Inputs, RandomSampling, StopReason, generate
 from regard.generation.result import DecodingResult, Hypothesis
 from regard.generation.running_batch import Request
-from regard.tasks import generate as tasks_generate
-from regard.tasks import translate as tasks_translate
 from regard.tasks.generate import Generation
+from regard.tasks.generator import EncodedPrompt
 from regard.tasks.translate import Translation
+from regard.tasks.translator import SourceChunk
 
 BUFFER_SIZE = 8
 COUNTED = {
@@ -25,8 +25,8 @@ COUNTED = {
     Hypothesis,
     Generation,
     Translation,
-    tasks_generate.EncodedPrompt,
-    tasks_translate.SourceChunk,
+    EncodedPrompt,
+    SourceChunk,
 }
 SLOW = 3
 """Inputs whose first token is this one take far longer than all others."""

@@ -7,10 +7,10 @@ import sys
 from pathlib import Path
 
 import pytest
+from unit.training.recipes import train
 from unit.training.tiny_data import files_of, write_recipe
 
 from regard import files
-from regard.training.run.run import train
 from regard.training.run.run_dir import RunDir
 
 

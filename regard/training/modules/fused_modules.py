@@ -98,11 +98,16 @@ class TrainingResidual(Residual):
         if not drop_threshold or not has_native_kernels(x):
             return super().forward(x, sublayer)
         if self.order is NormOrder.POST:
-            return self.norm(dropout_add(x, sublayer(x), make_dropout_rng(drop_threshold)))
+            return self.norm(_dropout_add(x, sublayer(x), drop_threshold))
         output = sublayer(self.norm(x))
         if self.output_norm is not None:
             output = self.output_norm(output)
-        return dropout_add(x, output, make_dropout_rng(drop_threshold))
+        return _dropout_add(x, output, drop_threshold)
+
+
+def _dropout_add(x: HiddenStates, output: HiddenStates, drop_threshold: int) -> HiddenStates:
+    """Return x + dropout(output). Under autocast the output is bfloat16, and the kernel reads float32."""
+    return dropout_add(x, output.to(x.dtype), make_dropout_rng(drop_threshold))
 
 
 class TrainingDense(Dense):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import platform
 import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
@@ -185,6 +186,8 @@ def has_bfloat16(device: torch.device) -> bool:
     if device.type == "cuda":
         return torch.cuda.is_bf16_supported()
     if device.type == "cpu":
+        if platform.machine() in ("x86_64", "AMD64"):  # oneDNN also emulates bfloat16, which is slower than float32
+            return torch.cpu._is_avx512_bf16_supported()
         has_onednn = torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
         return has_onednn and bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
     return False
@@ -228,7 +231,7 @@ def _resume(loop: TrainingLoop, run_dir: RunDir, log: Callable[[str], None]) -> 
         log(f"{error}; skipped")
     loop.restore(checkpoint)
     for name, value in state.environment(loop.settings.device).items():
-        previous = checkpoint.environment.get(name)
+        previous = checkpoint.environment.get(name, value)  # older runs have fewer entries
         if previous != value:
             log(f"{name} changed from {previous} to {value}: results may differ in the last digits")
     log(f"resuming from step {checkpoint.progress.step}")

@@ -82,11 +82,22 @@ def batch_seed(seed: int, epoch: int, batch: int, purpose: str = "train") -> int
     return int.from_bytes(digest[:8], "big") >> 1
 
 
+def processor_model() -> str:
+    """Return the model of the CPU: matrix products have other last digits on another one."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        lines = []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else ""
+
+
 def environment(device: str) -> dict[str, Any]:
     """Return what the last digits of results depend on besides the recipe: versions, processor, threads."""
     return {
         "torch": torch.__version__,
         "processor": platform.machine(),
+        "processor model": processor_model(),
         "instructions": torch.backends.cpu.get_cpu_capability(),
         "threads": torch.get_num_threads(),
         "native library": status(),

@@ -1,6 +1,5 @@
 """`regard generate`: prompts in, continuations out; pipes and interrupts."""
 
-import inspect
 import json
 import signal
 import subprocess
@@ -11,7 +10,7 @@ from unit.cli.runner import COMMAND, run
 from unit.tasks import models, vocabularies
 
 import regard
-from regard.tasks.generate import GenerateOptions, Sampling
+from regard.tasks.generate import Sampling
 
 PROMPTS = vocabularies.sentences(8, seed=31)
 
@@ -110,18 +109,6 @@ def test_half_precision_is_computed_in_single(folder, tmp_path):
     expected = regard.load(single, precision="float32").generate(PROMPTS[0], max_new_tokens=8)
     told = json.loads(run("generate", half, PROMPTS[0], "--max-new-tokens", 8, "--json").out)
     assert told == expected.as_json()
-
-
-def test_python_and_the_command_ask_alike():
-    from regard.cli.generate import generate
-
-    from regard.tasks.generate import GenerateKeywords
-
-    options = set(inspect.signature(generate).parameters) - {"model", "precision", "prompt", "stream", "as_json"}
-    sampling = {"sample", "seed", "temperature", "top_k", "top_p", "min_p"}
-    assert options - sampling == set(GenerateOptions.__dataclass_fields__) - {"sampling", "batch_size"}
-    assert options - sampling == set(GenerateKeywords.__annotations__) - {"sampling", "num_beams", "batch_size"}
-    assert sampling - {"sample"} == set(Sampling.__dataclass_fields__)
 
 
 def test_a_closed_pipe_is_no_error(folder):

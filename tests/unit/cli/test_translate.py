@@ -9,7 +9,6 @@ from unit.cli.runner import run, shell
 from unit.tasks import models, vocabularies
 
 import regard
-from regard.tasks.translate import TranslateOptions
 from regard.tokenization.text_files import DataError
 
 SENTENCES = vocabularies.sentences(30, seed=21)
@@ -198,16 +197,3 @@ def test_prefixes_that_leave_no_room(tmp_path):
     folder = models.with_positions(tmp_path)
     with pytest.raises(ValueError, match="so nothing can be generated"):
         run("translate", folder, "a dog", "--target-prefix", "dog " * 60)
-
-
-def test_python_and_the_command_ask_alike(folder):
-    """Every option of the command is a field of TranslateOptions, or concerns input, output or loading."""
-    import inspect
-
-    from regard.cli.translate import translate
-
-    from regard.tasks.translate import TranslateKeywords
-
-    options = set(inspect.signature(translate).parameters) - {"model", "precision", "text", "stream", "as_json"}
-    assert options == set(TranslateOptions.__dataclass_fields__) - {"batch_size"}
-    assert options == set(TranslateKeywords.__annotations__) - {"num_beams", "batch_size"}

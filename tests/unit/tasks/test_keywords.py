@@ -6,6 +6,7 @@ import pytest
 from unit.tasks import models
 from unit.tasks.models import comparable
 
+from regard.tasks.classify import ClassifyKeywords, ClassifyOptions
 from regard.tasks.generate import GenerateKeywords, GenerateOptions, Generation
 from regard.tasks.translate import TranslateKeywords, TranslateOptions, Translation
 
@@ -24,10 +25,15 @@ def task(request, tmp_path_factory):
 
 
 @pytest.mark.parametrize(
-    ("keywords", "options"), [(TranslateKeywords, TranslateOptions), (GenerateKeywords, GenerateOptions)]
+    ("keywords", "options", "aliases"),
+    [
+        (TranslateKeywords, TranslateOptions, {"num_beams"}),
+        (GenerateKeywords, GenerateOptions, {"num_beams"}),
+        (ClassifyKeywords, ClassifyOptions, set()),
+    ],
 )
-def test_the_keywords_are_the_fields_of_the_options(keywords, options):
-    assert set(keywords.__annotations__) == {field.name for field in fields(options)} | {"num_beams"}
+def test_the_keywords_are_the_fields_of_the_options(keywords, options, aliases):
+    assert set(keywords.__annotations__) == {field.name for field in fields(options)} | aliases
 
 
 @pytest.mark.parametrize("kind", [list, tuple, iter])

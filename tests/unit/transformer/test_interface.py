@@ -2,8 +2,6 @@
 
 import pytest
 import torch
-from regard.engine.shortlist import Shortlist
-from regard.engine.shortlist_head import ShortlistEncoderDecoder
 from unit.generation.networks import KINDS, TRANSFORMER_XL, XLNET, design, translates
 from unit.transformer.small_networks import made
 
@@ -111,14 +109,6 @@ def test_compiled_networks_have_the_same_interface(kind):
         torch.testing.assert_close(
             state.step([[3, 4]]), original.new_decoder_state([[5, 6]]).step([[3, 4]]), rtol=1e-4, atol=1e-4
         )
-
-
-def test_a_network_with_a_shortlist_has_the_same_interface():
-    original = made(design("translating")).float()
-    none, size = torch.tensor([], dtype=torch.long), original.limits[1].vocabulary
-    nothing = Shortlist(starts=torch.zeros(size + 1, dtype=torch.long), targets=none, frequent=none, vocabulary=size)
-    limited = ShortlistEncoderDecoder(original, nothing)
-    assert {name: getattr(limited, name) for name in MEMBERS} == {name: getattr(original, name) for name in MEMBERS}
 
 
 def test_an_encoder_decoder_needs_sources():

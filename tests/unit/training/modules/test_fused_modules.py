@@ -1,6 +1,7 @@
 """A network with fused modules computes the same as without."""
 
 import copy
+from functools import partial
 
 import pytest
 import torch
@@ -12,6 +13,7 @@ from regard.training.modules.dropout import Dropout
 from regard.training.modules.fused_modules import TrainingKernel, fuse_modules, lm_head_loss
 from regard.transformer import config
 from regard.transformer.attention_kernel import AttentionKernel
+from regard.transformer.residual import Residual
 
 NETWORKS = {
     "encoder": encoder_only("learned"),
@@ -42,6 +44,31 @@ def test_a_quickened_network_computes_the_same(name, short, monkeypatch):
         for mine, plain in zip(*gradients, strict=True):
             if mine is not None:
                 close(mine, plain, 1e-10)
+
+
+@pytest.mark.parametrize("order", [config.NormOrder.PRE, config.NormOrder.POST])
+def test_residual_of_a_sublayer_under_autocast(order):
+    """The kernel reads float32, and under autocast the sublayer returns bfloat16."""
+    linear, results = nn.Linear(8, 8), []
+    residual = Residual(order, config.LayerNorm(epsilon=1e-5), 8, 0.5)
+    holder = nn.ModuleList([residual])
+    fuse_modules(holder)
+    x = torch.randn(6, 8)
+
+    def sublayer(value, convert=False):
+        with torch.autocast("cpu", torch.bfloat16):
+            output = linear(value)
+        assert output.dtype == torch.bfloat16
+        return output.float() if convert else output
+
+    for convert in (False, True):
+        torch.manual_seed(1)
+        output = holder[0].train()(x, partial(sublayer, convert=convert))
+        output.square().sum().backward()
+        results.append((output.detach(), linear.weight.grad.clone()))
+        linear.zero_grad()
+    assert all(torch.equal(*pair) for pair in zip(*results, strict=True))
+    assert results[0][0].isfinite().all()
 
 
 def test_dropout_keeps_its_places_and_rates():
