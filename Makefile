@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 PYTEST ?= -n 2 --durations=15
 
-.PHONY: demo test style types imports tests docs format clean
+.PHONY: demo test style types imports tests docs bench format clean
 
 demo: $(VENV)/installed
 	@$(BIN)/regard demo
@@ -31,6 +31,12 @@ tests: $(VENV)/installed-dev
 
 docs: $(VENV)/installed
 	@$(BIN)/python docs/make_families_page.py
+	@$(BIN)/python docs/make_benchmarks_page.py
+
+# The benchmarks that have no rows yet in benchmarks/results, or the named ones: make bench ROWS="core load".
+bench: $(VENV)/installed-bench
+	@$(BIN)/python benchmarks/run_benchmarks.py $(ROWS)
+	@$(BIN)/python docs/make_benchmarks_page.py
 
 format: $(VENV)/installed-dev
 	@$(BIN)/ruff check --fix .
@@ -47,6 +53,11 @@ $(VENV)/installed: pyproject.toml constraints.txt
 $(VENV)/installed-dev: $(VENV)/installed
 	@echo "== adding the tools of the tests (once)"
 	@$(PIP) install --constraint constraints.txt --editable ".[dev]"
+	@touch $@
+
+$(VENV)/installed-bench: $(VENV)/installed
+	@echo "== adding the peers of the benchmarks (once)"
+	@$(PIP) install --constraint constraints.txt --editable ".[bench]"
 	@touch $@
 
 clean:

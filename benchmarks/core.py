@@ -21,6 +21,7 @@ from pathlib import Path
 import torch
 import transformers
 from lengths import sentence_lengths
+from result_rows import ResultRows
 from torch.nn import functional
 
 from regard.checkpoint.load import load
@@ -39,6 +40,10 @@ MODELS = {
 }  # fmt: skip
 FULL_BATCHES = {"bert": (8, 128), "gpt2": (4, 128), "bart": (8, 64)}  # batch size, length
 MIXED_BATCH_SIZE = 32
+TITLES = {
+    "bert": "BERT-base", "gpt2": "GPT-2 small", "bart": "BART-base", "full": "full batch", "mixed": "mixed lengths",
+    "forward": "forward pass", "train": "training step",
+}  # fmt: skip
 
 
 def random_batch(lengths, vocab_size, seed):
@@ -130,19 +135,25 @@ def check(name, model, network, batch):
     assert difference < 1e-4, f"{name}: outputs differ by {difference:.1e}"
 
 
-def compare(name, folder, rounds, with_memory):
-    """Time a network on full and on mixed batches, and print a row for each."""
+def compare(name, folder, rounds, with_memory, results):
+    """Time a network on full and on mixed batches, print a row for each, and add it to the results."""
     for kind in ("full", "mixed"):
         model, batch = save_model(name, folder), make_batch(name, kind)
         network, _ = load(folder)
         check(name, model, network, batch)
-        for measure, make_fn in (("forward ms", forward_fn), ("train ms", training_step_fn)):
+        for action, make_fn in (("forward", forward_fn), ("train", training_step_fn)):
             functions = make_fn(run_transformers, name, model, batch), make_fn(run_regard, name, network, batch)
-            print_row(name, kind, measure, *time_alternating(*functions, rounds))
+            theirs, ours, noise = time_alternating(*functions, rounds)
+            print_row(name, kind, f"{action} ms", theirs, ours, noise)
+            what = f"{TITLES[name]}, {TITLES[kind]}, {TITLES[action]}"
+            note = f"noise ±{noise * 100:.0f}%"
+            results.add("forward", what, "ms", ours=ours * 1e3, peer=theirs * 1e3, peer_name="transformers", note=note)
         del model, network
         for action in ("forward", "train") if with_memory else ():
             peaks = [peak_memory(name, kind, action, backend, folder) for backend in ("transformers", "regard")]
             print_row(name, kind, f"{action} peak MB", *peaks, None)
+            what = f"{TITLES[name]}, {TITLES[kind]}, {TITLES[action]}, peak memory"
+            results.add("forward", what, "MB", ours=peaks[1], peer=peaks[0], peer_name="transformers")
 
 
 def forward_fn(run, name, network, batch):
@@ -202,6 +213,7 @@ def main():
     parser.add_argument("--only", choices=list(MODELS), help="one network")
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--no-memory", action="store_true", help="do not measure peak memory")
+    parser.add_argument("--save", action="store_true", help="save the rows in benchmarks/results")
     parser.add_argument("--memory-worker", help=argparse.SUPPRESS)
     args = parser.parse_args()
     transformers.logging.set_verbosity_error()
@@ -214,9 +226,12 @@ def main():
     print(f"{versions}, {THREADS} threads, {platform.machine()}, load {os.getloadavg()[0]:.2f}, best of {args.rounds}")
     print("| network | batch | measure | transformers | regard | ratio | noise |")
     print("| --- | --- | --- | --- | --- | --- | --- |")
+    results = ResultRows("core", threads=THREADS, packages=("torch", "transformers"))
     for name in [args.only] if args.only else MODELS:
         with tempfile.TemporaryDirectory() as folder:
-            compare(name, Path(folder), args.rounds, not args.no_memory)
+            compare(name, Path(folder), args.rounds, not args.no_memory, results)
+    if args.save:
+        results.save()
 
 
 if __name__ == "__main__":

@@ -27,6 +27,7 @@ from pathlib import Path
 
 import numpy as np
 import tokenizers
+from result_rows import ResultRows
 
 from regard.data.batches import Batches, LengthBatching, PackedBatching
 from regard.data.corpus import Corpus
@@ -113,7 +114,7 @@ def time_call(function, *arguments):
     return time.perf_counter() - start, time.process_time() - cpu_start, result
 
 
-def measure_speed(folder, count, rounds, tokenizer, pairs):
+def measure_speed(folder, count, rounds, tokenizer, pairs, results):
     files = write_pairs(folder, count, pairs)
     backend = tokenizers.Tokenizer.from_file(str(folder / "tokenizer/tokenizer.json"))
     texts = [path.read_text(encoding="utf-8").split("\n")[:-1] for path in files]
@@ -138,6 +139,13 @@ def measure_speed(folder, count, rounds, tokenizer, pairs):
         ratios = [other / regard for other, regard in zip((seconds, cpu_seconds), best["regard"], strict=True)]
         cells = f"{seconds:.1f} | {count / seconds:,.0f} | {ratios[0]:.0%} | {cpu_seconds:.1f} s | {ratios[1]:.0%}"
         print(f"| {name} | {cells} |")
+        if name != "regard":
+            peer, note = f"tokenizers, {name}", "the peer only encodes texts in memory"
+            what = f"{count:,} pairs, from files to a corpus"
+            results.add("data", what, "s", ours=best["regard"][0], peer=seconds, peer_name=peer, note=note)
+            what = f"{count:,} pairs, CPU time of all threads"
+            results.add("data", what, "s", ours=best["regard"][1], peer=cpu_seconds, peer_name=peer)
+    results.add("data", f"{count:,} pairs again, unchanged files", "s", ours=cached)
     print(f"\nCorpus cache hit: {cached:.2f} s")
     start = time.perf_counter()
     batches = Batches(corpus, LengthBatching(BATCH_TOKENS), seed=1)
@@ -175,7 +183,7 @@ def padding_fraction(lengths, batches):
     return 1 - lengths.sum() / padded
 
 
-def measure_padding(folder, tokenizer, pairs):
+def measure_padding(folder, tokenizer, pairs, results):
     table = [{"source": source, "target": target} for source, target in pairs]
     corpus = encode(DataSource(Pair, table), PairEncoder(tokenizer=tokenizer), folder / "padding")
     lengths = np.stack([corpus.lengths[side] for side in SIDES]).astype(int)
@@ -198,10 +206,13 @@ def measure_padding(folder, tokenizer, pairs):
         assert sorted(np.concatenate(batches)) == list(range(len(corpus)))
         tokens = lengths.sum() / len(batches)
         print(f"| {name} | {padding_fraction(lengths, batches):.1%} | {len(batches):,} | {tokens:,.0f} |")
+        if name != "regard":
+            ours, theirs = (100 * padding_fraction(lengths, each) for each in (kinds["regard"], batches))
+            results.add("data", "padding in batches of Multi30k", "%", ours=ours, peer=theirs, peer_name=name)
     print("\nNetworks take packed batches (`batch['source'].values`, `.layout`): no padding.")
 
 
-def measure_memory(folder, gigabytes, pairs):
+def measure_memory(folder, gigabytes, pairs, results):
     file = folder / "large.txt"
     lines = [text for pair in pairs for text in pair]
     random.Random(3).shuffle(lines)
@@ -220,6 +231,9 @@ def measure_memory(folder, gigabytes, pairs):
             f"| each {unit} | {result['before']:.0f} MB | {result['peak']:.0f} MB | {result['tenths']} | {tokens:,} | "
             f"{result['seconds']:.0f} s |"
         )
+        what = f"encoding a file of {gigabytes:g} GB, each {unit} a document, peak memory of the process"
+        note = f"{tokens:,} tokens; {result['before']:.0f} MB before it begins"
+        results.add("data", what, "MB", ours=result["peak"], note=note)
     (large,) = (folder / "large.file").glob("[!.]*")
     batches = Batches(Corpus(large), PackedBatching(batch_tokens=BATCH_TOKENS, max_length=512), seed=0)
     start, sizes = time.perf_counter(), []
@@ -235,21 +249,25 @@ def main():
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--gigabytes", type=float, default=1.0)
     parser.add_argument("--vocab-size", type=int, default=8000)
+    parser.add_argument("--save", action="store_true", help="save the rows in benchmarks/results")
     args = parser.parse_args()
     multi30k, tatoeba = load_pairs()
     print(f"tokenizers {tokenizers.__version__}, numpy {np.__version__}, Python {platform.python_version()}, ", end="")
     print(f"{os.cpu_count()} cores, load {os.getloadavg()[0]:.1f} at the start")
+    results = ResultRows("data", threads=os.cpu_count(), packages=("tokenizers", "numpy"))
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         texts = [text for pair in multi30k for text in pair]
         train_tokenizer(ByteBPE(size=args.vocab_size), texts).save(folder / "tokenizer")
         tokenizer = load_tokenizer(folder / "tokenizer")
-        measure_padding(folder, tokenizer, multi30k)
+        measure_padding(folder, tokenizer, multi30k, results)
         if args.pairs:
-            measure_speed(folder, args.pairs, args.rounds, tokenizer, multi30k + tatoeba)
+            measure_speed(folder, args.pairs, args.rounds, tokenizer, multi30k + tatoeba, results)
         if args.gigabytes:
-            measure_memory(folder, args.gigabytes, multi30k)
+            measure_memory(folder, args.gigabytes, multi30k, results)
     print(f"\nload {os.getloadavg()[0]:.1f} at the end")
+    if args.save:
+        results.save()
 
 
 if __name__ == "__main__":

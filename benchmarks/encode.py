@@ -27,6 +27,8 @@ from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
 
+from result_rows import ResultRows
+
 NUM_SENTENCES, MIN_LENGTH, MAX_LENGTH = 64, 6, 40
 BATCH_SIZES = (8, 16, 32, 64)
 CLS, SEP, PAD, VOCAB_SIZE = 101, 102, 0, 30522
@@ -252,6 +254,26 @@ def compare(backends, sentences, rounds):
     return {name: (size, sorted(times[name, size]), vectors[name, size]) for name, size in best.items()}
 
 
+def save_rows(best, cosines, threads, packages, kind):
+    """Save a row for each precision and peer."""
+    rows = ResultRows("encode", threads=threads, packages=packages)
+    for name, seconds in best.items():
+        library, _, precision = name.partition(" ")
+        for peer in ("transformers", f"ONNX Runtime {precision}") if library == "regard" else ():
+            if peer in best:
+                speeds = {"ours": NUM_SENTENCES / seconds, "peer": NUM_SENTENCES / best[peer]}
+                what = f"{NUM_SENTENCES} {kind}, {precision}"
+                rows.add("encoding", what, "sentences/s", **speeds, peer_name=peer, better="higher")
+    for statistic, reduce in (("mean", "mean"), ("minimum", "min")):
+        ours, *theirs = (
+            float(getattr(cosines[name], reduce)()) for name in ("regard int8", ONNX[1]) if name in cosines
+        )
+        what = f"cosine of int8 to float32 vectors, {statistic}"
+        peer = {"peer": theirs[0], "peer_name": ONNX[1]} if theirs else {}
+        rows.add("encoding", what, "", ours=ours, **peer, better="higher")
+    rows.save()
+
+
 def print_results(results, tokens):
     expected = results["transformers"][2]
     best = {name: times[0] for name, (_, times, _) in results.items()}
@@ -276,6 +298,7 @@ def print_results(results, tokens):
     for statistic, cosine in (("mean", cosines["regard int8"].mean()), ("min", cosines["regard int8"].min())):
         verdict = "reached" if cosine >= MIN_COSINE else "missed"
         print(f"regard int8, {statistic} cosine: {cosine:.4f}, {verdict} (goal {MIN_COSINE})")
+    return best, cosines
 
 
 def main():
@@ -284,6 +307,7 @@ def main():
     parser.add_argument("--minilm", type=Path, default=folder and Path(folder), help="folder of the real weights")
     parser.add_argument("--rounds", type=int, default=10)
     parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--save", action="store_true", help="save the rows in benchmarks/results")
     args = parser.parse_args()
     with_onnx = all(find_spec(name) for name in ("onnx", "onnxruntime"))
     os.environ["OMP_NUM_THREADS"] = str(args.threads)  # for the backend processes
@@ -313,7 +337,9 @@ def main():
         f"{weights}, {NUM_SENTENCES} {kind} of {min(lengths)} to {max(lengths)} tokens, {sum(lengths)} in all, ", end=""
     )
     print(f"best of {args.rounds}, load {os.getloadavg()[0]:.1f}\n")
-    print_results(results, sum(lengths))
+    best, cosines = print_results(results, sum(lengths))
+    if args.save:
+        save_rows(best, cosines, args.threads, libraries, "captions" if real else "sequences of random tokens")
 
 
 if __name__ == "__main__":

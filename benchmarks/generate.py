@@ -30,6 +30,7 @@ from pathlib import Path
 
 import torch
 from lengths import sentence_lengths
+from result_rows import ResultRows
 
 from regard.checkpoint.load import load
 from regard.engine import Precision, compile
@@ -42,6 +43,7 @@ THREADS = 2
 BACKENDS = ("transformers", "regard eager", "regard float32", "regard int8", "CTranslate2 float32", "CTranslate2 int8")
 PEERS = ("transformers", "CTranslate2 float32", "CTranslate2 int8")
 REAL, FIXED = 0, 1  # modes
+TITLES = {"marian": "Marian base", "gpt2": "GPT-2 small"}
 
 
 def model_class_and_config(name):
@@ -302,7 +304,7 @@ class CTranslate2Process:
         self.process.wait()
 
 
-def compare(name, backends, inputs, beam_size, batch_size, rounds, mode):
+def compare(name, backends, inputs, beam_size, batch_size, rounds, mode, results):
     best, outputs = {}, {}
     for _ in range(rounds):
         for backend in backends:
@@ -327,6 +329,14 @@ def compare(name, backends, inputs, beam_size, batch_size, rounds, mode):
         ratios = [f"{best[peer] / seconds:.2f}" if peer in best else "" for peer in PEERS]
         different = sum(output != reference for output, reference in zip(outputs[backend], expected, strict=True))
         print(f"| {backend} | {tokens / seconds:.0f} | " + " | ".join(ratios) + f" | {different} |")
+        library, _, precision = backend.partition(" ")
+        batch = "one at a time" if batch_size == 1 else f"batch of {batch_size}"
+        what = f"{TITLES[name]}, {lengths}, {search}, {batch}, {precision}"
+        for peer in ("transformers", f"CTranslate2 {precision}") if library == "regard" else ():
+            if peer in best:
+                speeds = {"ours": tokens / seconds, "peer": tokens / best[peer]}
+                note = f"{different} of {len(inputs)} outputs differ from transformers" if different else ""
+                results.add("decoding", what, "tokens/s", **speeds, peer_name=peer, better="higher", note=note)
     print(end="", flush=True)
 
 
@@ -340,6 +350,7 @@ def main():
     parser.add_argument("--only", choices=NETWORKS, help="one network")
     parser.add_argument("--lengths", choices=("real", "fixed"), help="only real or only fixed lengths")
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--save", action="store_true", help="save the rows in benchmarks/results")
     args = parser.parse_args()
     with_ctranslate2 = find_spec("ctranslate2") is not None
     versions = f"torch {torch.__version__}, transformers {version('transformers')}"
@@ -348,6 +359,8 @@ def main():
     rounds = 1 if args.quick else args.rounds
     os.environ["OMP_NUM_THREADS"] = str(THREADS)  # for the backend processes, the same for CTranslate2 and torch
     context = multiprocessing.get_context("spawn")
+    packages = ("torch", "transformers", *(("ctranslate2",) if with_ctranslate2 else ()))
+    results = ResultRows("generate", threads=THREADS, packages=packages)
     for name in [args.only] if args.only else NETWORKS:
         with tempfile.TemporaryDirectory() as folder:
             save_model(name, folder)
@@ -368,9 +381,11 @@ def main():
                     else:
                         count = 8 if batch_size == 1 else 4 * large
                     inputs = make_fixed_inputs(name, count) if mode == FIXED else make_inputs(name, count)
-                    compare(name, backends, inputs, beam_size, batch_size, rounds, mode)
+                    compare(name, backends, inputs, beam_size, batch_size, rounds, mode, results)
             for backend in backends:
                 backend.end()
+    if args.save and not args.quick:
+        results.save()
 
 
 if __name__ == "__main__":

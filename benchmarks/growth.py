@@ -163,12 +163,26 @@ def measure_encoder(networks, counts, vocab_size, rounds):
         print(f"| {count} | {sum(lengths)} | {' | '.join(f'{s * 1000:.1f}' for s in times)} |", flush=True)
     print()
     for precision, points in curves.items():
-        print(f"{precision}: {fit_line(points)}")
+        print(f"{precision}: {fit_line(points)[1]}")
     return curves
 
 
+def save_rows(panels, args):
+    """Save the speed of each batch size, and the encoder's time per token (the slope of the fitted line)."""
+    from result_rows import ResultRows
+
+    rows = ResultRows("growth", threads=args.threads, packages=("torch",))
+    for precision, points in panels["tokens/s by batch size"].items():
+        for count, speed in points:
+            rows.add("scaling", f"batch of {count}, {precision}", "tokens/s", ours=speed, better="higher")
+    for precision, points in panels["encoder, ms by real tokens"].items():
+        slope, line = fit_line(points)
+        rows.add("scaling", f"encoder, time per real token, {precision}", "µs", ours=slope, note=f"fitted line: {line}")
+    rows.save()
+
+
 def fit_line(points):
-    """The line with the least squared relative error, so that small batches count too."""
+    """The slope in µs and a description of the line with the least relative squared error: small batches count too."""
     import numpy
 
     x, y = (numpy.array(values, dtype=float) for values in zip(*points, strict=True))
@@ -177,7 +191,10 @@ def fit_line(points):
     relative_error = abs(predicted / y - 1)
     r2 = 1 - ((predicted - y) ** 2).sum() / ((y - y.mean()) ** 2).sum()
     line = f"{intercept:.2f} ms + {slope * 1000:.1f} µs · tokens, R² {r2:.4f}"
-    return f"{line}, maximum error {relative_error.max() * 100:.0f}% (at {x[relative_error.argmax()]:.0f} tokens)"
+    return (
+        slope * 1000,
+        f"{line}, maximum error {relative_error.max() * 100:.0f}% (at {x[relative_error.argmax()]:.0f} tokens)",
+    )
 
 
 def measure_by_length(networks, lengths, vocab_size, rounds):
@@ -333,6 +350,7 @@ def main():
     parser.add_argument("--only", choices=("time", "memory"), help="measure only one of the two")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--save", action="store_true", help="save the rows in benchmarks/results")
     parser.add_argument("--memory-worker", help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.memory_worker:
@@ -350,6 +368,8 @@ def main():
     memory_results = measure_memory(size, select(MEMORY_POINTS), args.threads) if args.only != "time" else []
     panels = compare(args, size, select) if args.only != "memory" else {}
     print(f"\nload {os.getloadavg()[0]:.1f}")
+    if args.save and panels and not args.quick:
+        save_rows(panels, args)
     if args.plot:
         plot(args.plot, panels, memory_results)
 

@@ -18,7 +18,9 @@ from pathlib import Path
 
 import torch
 import transformers
+from result_rows import ResultRows
 
+TITLES = {"gpt2": "GPT-2 small", "bart": "BART-base"}
 MODELS = {
     "gpt2": ("GPT2LMHeadModel", transformers.GPT2Config),
     "bart": (
@@ -57,6 +59,7 @@ def worker(backend, name, folder):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--save", action="store_true", help="save the rows in benchmarks/results")
     parser.add_argument("--worker", help=argparse.SUPPRESS)
     args = parser.parse_args()
     torch.set_num_threads(2)
@@ -66,6 +69,7 @@ def main():
     versions = f"torch {torch.__version__}, transformers {transformers.__version__}"
     print(f"{versions}, load {os.getloadavg()[0]:.2f}, best of {args.rounds}")
     print("| checkpoint | measure | transformers | regard | ratio |\n| --- | --- | --- | --- | --- |")
+    results = ResultRows("load", threads=2, packages=("torch", "transformers"))
     for name, (model_class, make_config) in MODELS.items():
         with tempfile.TemporaryDirectory() as folder:
             getattr(transformers, model_class)(make_config()).save_pretrained(folder)
@@ -76,9 +80,13 @@ def main():
                     command = [sys.executable, __file__, "--worker", json.dumps([backend, name, folder])]
                     measured = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
                     best[backend] = [min(a, b) for a, b in zip(best_values, measured, strict=True)]
-            for i, measure in enumerate(["open s", "open and read s", "peak MB"]):
-                theirs, ours = best["transformers"][i], best["regard"][i]
-                print(f"| {name} ({size:.0f} MB) | {measure} | {theirs:.2f} | {ours:.2f} | {theirs / ours:.2f}× |")
+            measures = ("load", "s"), ("load and read", "s"), ("peak memory", "MB")
+            for (measure, unit), theirs, ours in zip(measures, best["transformers"], best["regard"], strict=True):
+                what = f"{TITLES[name]} ({size:.0f} MB), {measure}"
+                print(f"| {what} | {theirs:.2f} {unit} | {ours:.2f} {unit} | {theirs / ours:.2f}× |")
+                results.add("loading", what, unit, ours=ours, peer=theirs, peer_name="transformers")
+    if args.save:
+        results.save()
 
 
 if __name__ == "__main__":

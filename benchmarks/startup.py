@@ -14,6 +14,8 @@ import sys
 import time
 from importlib.metadata import version
 
+from result_rows import ResultRows
+
 SENTENCE = "A man rides a horse."
 RUN = "import gc, os, sys\nfrom regard.cli import main\n{}\nmain.main()"
 WITHOUT = {
@@ -22,6 +24,11 @@ WITHOUT = {
     "gc.disable and gc.freeze": "gc.disable = gc.freeze = lambda: None",
 }
 """The code that switches off each shortcut."""
+PEERS = {
+    "no pydantic for unchanged values": "with pydantic for values that need no conversion",
+    "os._exit": "with the interpreter's teardown",
+    "gc.disable and gc.freeze": "with garbage collection while a model is loaded",
+}
 
 
 def run(code, arguments):
@@ -48,6 +55,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("model", help="folder of a translation model")
     parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--save", action="store_true", help="save the rows in benchmarks/results")
     args = parser.parse_args()
     commands = {
         "no pydantic for unchanged values": [["translate", "--help"]],
@@ -57,11 +65,15 @@ def main():
     versions = f"torch {version('torch')}, typer {version('typer')}, Python {platform.python_version()}"
     print(f"{versions}, load {os.getloadavg()[0]:.1f}, best of {args.rounds + 1}")
     print("| shortcut | command | without, s | with, s | saved, s |\n| --- | --- | --- | --- | --- |")
+    results = ResultRows("startup", threads=os.cpu_count(), packages=("torch", "typer"))
     for shortcut, calls in commands.items():
         for call in calls:
             without, with_ = compare(shortcut, call, args.rounds)
             name = " ".join("MODEL" if word == args.model else word for word in call)
             print(f"| {shortcut} | {name} | {without:.3f} | {with_:.3f} | {without - with_:.3f} |", flush=True)
+            results.add("startup", f"`regard {name}`", "s", ours=with_, peer=without, peer_name=PEERS[shortcut])
+    if args.save:
+        results.save()
 
 
 if __name__ == "__main__":

@@ -25,12 +25,14 @@ import tomllib
 from pathlib import Path
 
 import torch
+from result_rows import ResultRows
 from torch import nn
 from torch.nn import functional
 
 REGARD = [sys.executable, "-c", "from regard.cli.main import main; main()"]
 LAYERS, HEADS, DIM, CONTEXT, BATCH_SIZE, ITERATIONS = 4, 4, 128, 64, 12, 2000
 LR, MIN_LR, WARMUP_STEPS = 1e-3, 1e-4, 100
+PEER = "plain torch, nanoGPT's CPU setting, the same wall time"
 GOALS = {"characters": 1.65, "characters-long": 1.4697}
 
 
@@ -197,6 +199,14 @@ def compare(args, work_dir, text, environment):
     for name, seconds, context, loss in results:
         print(f"| {name} | {seconds:.1f} | {context} | {loss:.4f} |")
     print(f"\ngoal: {GOALS.get(args.recipe, math.nan)}")
+    if args.save:
+        rows = ResultRows("train_characters", threads=args.threads, packages=("torch",))
+        what = (
+            f"tinyshakespeare, recipe `{args.recipe}`, loss of a validation character after {seconds:.0f} s of training"
+        )
+        peer = {} if args.no_baseline else {"peer": results[0][3], "peer_name": PEER}
+        rows.add("quality", what, "nats", ours=results[-1][3], **peer)
+        rows.save()
 
 
 def main():
@@ -207,6 +217,7 @@ def main():
     parser.add_argument("--run", type=Path, help="only evaluate this run")
     parser.add_argument("--iterations", type=int, default=ITERATIONS, help="of the baseline; fewer to try this script")
     parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--save", action="store_true", help="save the rows in benchmarks/results")
     parser.add_argument("--baseline-worker", type=Path, help=argparse.SUPPRESS)
     parser.add_argument("overrides", nargs="*", help="recipe overrides, e.g. training.batch_tokens=1024")
     args = parser.parse_args()

@@ -27,6 +27,8 @@ import tempfile
 import time
 from pathlib import Path
 
+from result_rows import ResultRows
+
 BATCH_TOKENS, VOCAB_SIZE = 4096, 8000
 REGARD = [sys.executable, "-c", "from regard.cli.main import main; main()"]
 RECIPE = """
@@ -260,6 +262,24 @@ def trainer_worker(work_dir, steps, threads):
     trainer.train()
 
 
+def save_rows(best, args):
+    """Save speed and memory beside those of each peer."""
+    rows = ResultRows("train_translation", threads=args.threads, packages=("torch", "transformers"))
+    pythons = {
+        "JoeyNMT": ("JoeyNMT", args.joeynmt_python, ("torch", "joeynmt")),
+        "Seq2SeqTrainer": ("Seq2SeqTrainer (transformers)", args.transformers_python, ("transformers", "accelerate")),
+    }
+    speed, _, memory = best["regard"]
+    for name, (title, python, packages) in pythons.items():
+        if name in best:
+            versions = dict(entry.split() for entry in package_versions(python, *packages).split(", "))
+            extra = {"peer_name": title, "versions": {f"{library} (peer)": v for library, v in versions.items()}}
+            what = "translator on Multi30k"
+            rows.add("training", what, "target tokens/s", ours=speed, peer=best[name][0], better="higher", **extra)
+            rows.add("training", f"{what}, peak memory", "MB", ours=memory, peer=best[name][2], **extra)
+    rows.save()
+
+
 def package_versions(python, *names):
     code = f"import importlib.metadata as m; print(', '.join(f'{{n}} {{m.version(n)}}' for n in {names!r}))"
     return subprocess.run([python, "-c", code], check=True, capture_output=True, text=True).stdout.strip()
@@ -284,6 +304,8 @@ def compare(args):
     print("| --- | --- | --- | --- | --- |")
     for name, (speed, start, memory) in best.items():
         print(f"| {name} | {speed:,.0f} | {best['regard'][0] / speed:.2f}× | {start:.1f} | {memory:,.0f} |")
+    if args.save:
+        save_rows(best, args)
 
 
 def measure_all(backends, args):
@@ -308,6 +330,7 @@ def main():
     parser.add_argument("--skip", type=int, default=20, help="number of first steps that are not timed")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--save", action="store_true", help="save the rows in benchmarks/results")
     parser.add_argument("--worker", type=Path, help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.worker:

@@ -28,6 +28,8 @@ import time
 from importlib.metadata import version
 from pathlib import Path
 
+from result_rows import ResultRows
+
 BATCH_SIZES = (16, 32, 64)
 MAX_NEW_TOKENS = 256
 SENTENCE = "A man rides a horse."
@@ -236,6 +238,30 @@ def print_results(best, batch_sizes, libraries, reference):
         peer = min(others)
         print(f"{name}: {above:,.0f} MB above the libraries, {'reached' if above <= peer else 'missed'} "
               f"(goal: CTranslate2's, {peer:,.0f})")  # fmt: skip
+    return scores
+
+
+def save_rows(best, libraries, scores, times, lines, args):
+    """Save time, memory and BLEU of each precision beside those of each peer, and the time to the first sentence."""
+    rows = ResultRows("translate_file", threads=args.threads, packages=("torch", "transformers", "ctranslate2"))
+    ctranslate2 = [min(names, key=lambda name: best[name].seconds) for names in (FLOAT32, INT8)]
+    names = {"transformers": "transformers", **dict(zip(ctranslate2, (FLOAT32[0], INT8[0]), strict=True))}
+    search = "greedy" if args.greedy else "beam 4"
+    for name in BACKENDS[len(PEERS) :]:
+        precision = name.removeprefix("regard ")
+        what, run = f"{lines:,} lines, {search}, {precision}", best[name]
+        memory = run.memory - libraries["regard"]
+        for peer, title in names.items():
+            rows.add("file", what, "s", ours=run.seconds, peer=best[peer].seconds, peer_name=title)
+            theirs = best[peer].memory - libraries[peer.split()[0]]
+            rows.add("file", f"{what}, memory above the libraries", "MB", ours=memory, peer=theirs, peer_name=title)
+            bleu = {"ours": scores[name][0], "peer": scores[peer][0]}
+            rows.add("file", f"{what}, BLEU", "BLEU", **bleu, peer_name=title, better="higher")
+        for peer in ("import torch", *names):
+            what = f"`regard translate`, from the start of the process to the first sentence, {precision}"
+            title = "`import torch` alone" if peer == "import torch" else names[peer]
+            rows.add("startup", what, "s", ours=times[name], peer=times[peer], peer_name=title)
+    rows.save()
 
 
 def print_latency(times):
@@ -259,8 +285,10 @@ def compare(args, work_dir):
     best, batch_sizes = measure_all(backends, args.file, args.rounds)
     print(f"load {os.getloadavg()[0]:.1f}; only the libraries, MB:", end=" ")
     print(", ".join(f"{name} {memory:,.0f}" for name, memory in libraries.items()))
-    print_results(best, batch_sizes, libraries, reference)
+    scores = print_results(best, batch_sizes, libraries, reference)
     print_latency(times)
+    if args.save:
+        save_rows(best, libraries, scores, times, len(reference), args)
 
 
 def main():
@@ -272,6 +300,7 @@ def main():
     parser.add_argument("--greedy", action="store_true", help="greedy search instead of beam size 4")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--save", action="store_true", help="save the rows in benchmarks/results")
     parser.add_argument("--worker", help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.worker:
