@@ -31,6 +31,7 @@ tests: $(VENV)/installed-dev
 
 docs: $(VENV)/installed
 	@$(BIN)/python docs/make_families_page.py
+	@$(BIN)/python docs/make_figures.py
 	@$(BIN)/python docs/make_benchmarks_page.py
 
 # The benchmarks that have no rows yet in benchmarks/results, or the named ones: make bench ROWS="core load".

@@ -1,6 +1,7 @@
 """Scaling of generation cost with batch size, source length and target length; and memory.
 
-    python benchmarks/growth.py --plot growth.svg
+    python benchmarks/growth.py --plot growth.svg --output growth.json
+    python benchmarks/growth.py --plot growth.svg --results growth.json     # draw recorded results again
     python benchmarks/growth.py --quick              # a tiny network and short sequences, to try the script
 
 A network of Marian's base size (6+6 layers, 512, 8 heads, feed-forward 2,048, vocabulary 32,000) with random weights,
@@ -167,15 +168,15 @@ def measure_encoder(networks, counts, vocab_size, rounds):
     return curves
 
 
-def save_rows(panels, args):
+def save_rows(curves, args):
     """Save the speed of each batch size, and the encoder's time per token (the slope of the fitted line)."""
     from result_rows import ResultRows
 
     rows = ResultRows("growth", threads=args.threads, packages=("torch",))
-    for precision, points in panels["tokens/s by batch size"].items():
+    for precision, points in curves["time"]["batch size"].items():
         for count, speed in points:
             rows.add("scaling", f"batch of {count}, {precision}", "tokens/s", ours=speed, better="higher")
-    for precision, points in panels["encoder, ms by real tokens"].items():
+    for precision, points in curves["encoder"].items():
         slope, line = fit_line(points)
         rows.add("scaling", f"encoder, time per real token, {precision}", "µs", ours=slope, note=f"fitted line: {line}")
     rows.save()
@@ -304,18 +305,40 @@ def measure_memory(size, points, threads):
     return sorted(results)
 
 
-def plot(file, panels, memory_results):
-    from regard.training.run.curves import Curve, render_svg
+def plot(file, results):
+    """Draw the results: sizes are doubled, so their axes are logarithmic; a straight line is a constant ratio."""
+    from regard.figure import Figure, Line, Panel, Scale, write_figure
 
-    charts = [
-        [Curve("int8", curves["int8"]), Curve(f"float32: {name}", curves["float32"])] for name, curves in panels.items()
-    ]
-    if memory_results:
-        predicted, in_use, peak = ([(point[0], point[index]) for point in memory_results] for index in range(3))
-        charts.append(
-            [Curve("formula", predicted), Curve("peak RSS", peak), Curve("in use: MB by MB of the formula", in_use)]
-        )
-    file.write_text(render_svg(charts, "Scaling of generation cost"), encoding="utf-8")
+    def lines(curves):
+        return [
+            Line(name=name, points=[(float(x), float(y)) for x, y in curves[name]], colour=number)
+            for number, name in enumerate(PRECISIONS)
+        ]
+
+    units = {"batch size": "sequences in a batch", "source length": "tokens of each source",
+             "new tokens": "new tokens of each sequence"}  # fmt: skip
+    panels = [
+        Panel(title=f"Decoding speed by {name}", x_label=units[name], y_label="tokens per second",
+              x_scale=Scale.LOG2, y_scale=Scale.LOG, lines=lines(curves))
+        for name, curves in results["time"].items()
+    ]  # fmt: skip
+    if results["encoder"]:
+        panels.append(Panel(title="Encoder time by number of tokens", x_label="real tokens of a batch",
+                            y_label="milliseconds", x_scale=Scale.LOG, y_scale=Scale.LOG,
+                            lines=lines(results["encoder"])))  # fmt: skip
+    if results["memory"]:
+        columns = list(zip(*results["memory"], strict=True))
+        names = ("formula (upper bound)", "in use", "peak of the process")
+        memory = [
+            Line(name=name, points=list(zip(columns[0], column, strict=True)), colour=number, dashed=not number)
+            for number, (name, column) in enumerate(zip(names, columns, strict=True))
+        ]
+        panels.append(Panel(title="Memory of generation", x_label="MB by the formula", y_label="MB", lines=memory))
+    caption = (
+        f"A network of Marian's base size, greedy search; batch of {BATCH_SIZE}, sources of {SOURCE_LENGTH} tokens, "
+        f"{NEW_TOKENS} new tokens where not varied."
+    )
+    write_figure(Figure(title="How the cost of generation grows", panels=panels, caption=caption), file)
     print(f"\nwrote {file}")
 
 
@@ -334,18 +357,20 @@ def compare(args, size, select):
         "source length": {n: (BATCH_SIZE, n, NEW_TOKENS) for n in select(SOURCE_LENGTHS)},
         "new tokens": {n: (BATCH_SIZE, SOURCE_LENGTH, n) for n in select(TARGET_LENGTHS)},
     }
-    panels = {
-        f"tokens/s by {name}": measure_throughput(networks, name, points, vocab_size, args.rounds)
+    time = {
+        name: measure_throughput(networks, name, points, vocab_size, args.rounds)
         for name, points in points_by_name.items()
     }
-    panels["encoder, ms by real tokens"] = measure_encoder(networks, select(NUM_SENTENCES), vocab_size, args.rounds)
+    encoder = measure_encoder(networks, select(NUM_SENTENCES), vocab_size, args.rounds)
     measure_by_length(networks, select(LENGTHS), vocab_size, args.rounds)
-    return panels
+    return {"time": time, "encoder": encoder}
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
-    parser.add_argument("--plot", type=Path, help="plot the curves to this SVG file")
+    parser.add_argument("--plot", type=Path, help="draw the curves to this file, .svg or .png")
+    parser.add_argument("--output", type=Path, help="write the results to this JSON file")
+    parser.add_argument("--results", type=Path, help="measure nothing; draw the results in this JSON file")
     parser.add_argument("--quick", action="store_true", help="a tiny network and short sequences")
     parser.add_argument("--only", choices=("time", "memory"), help="measure only one of the two")
     parser.add_argument("--rounds", type=int, default=3)
@@ -355,6 +380,9 @@ def main():
     args = parser.parse_args()
     if args.memory_worker:
         memory_worker(*json.loads(args.memory_worker))
+        return
+    if args.results:
+        plot(args.plot, json.loads(args.results.read_text()))
         return
     os.environ["OMP_NUM_THREADS"] = str(args.threads)
     size = TINY if args.quick else BASE
@@ -366,12 +394,15 @@ def main():
     print(f"{versions}, load {os.getloadavg()[0]:.1f}, {size}, best of {args.rounds}")
     print(f"defaults: batch size {BATCH_SIZE}, source length {SOURCE_LENGTH}, {NEW_TOKENS} new tokens")
     memory_results = measure_memory(size, select(MEMORY_POINTS), args.threads) if args.only != "time" else []
-    panels = compare(args, size, select) if args.only != "memory" else {}
+    curves = compare(args, size, select) if args.only != "memory" else {"time": {}, "encoder": {}}
+    results = {**curves, "memory": memory_results}
     print(f"\nload {os.getloadavg()[0]:.1f}")
-    if args.save and panels and not args.quick:
-        save_rows(panels, args)
+    if args.save and curves["time"] and not args.quick:
+        save_rows(curves, args)
+    if args.output:
+        args.output.write_text(json.dumps(results) + "\n")
     if args.plot:
-        plot(args.plot, panels, memory_results)
+        plot(args.plot, results)
 
 
 if __name__ == "__main__":

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from regard.families import gpt3, transformer
 from regard.families.family import FamilyInfo
 from regard.families.registry import FAMILIES, preset
+from regard.figure import drawing
 from regard.transformer import config
 from regard.transformer.config import Attention, Block, Embedding, Stack, Weights
 from regard.transformer.mask import Band, Causal
@@ -179,31 +181,93 @@ def tied(design: config.Network) -> str:
     return ", ".join(labels) or "–"
 
 
-COLUMN, LINE, BOX = 150, 46, (118, 30)
-COLOURS = {"encoder": "#cfe3f7", "dual encoder": "#cfe3f7", "decoder": "#fbe0c5", "encoder-decoder": "#d6efd2"}
+YEAR, LINE, BOX_HEIGHT = 1.45, 0.42, 0.27
+"""Width of a year, height of a line and of a box, in inches."""
+LEFT, TOP, PADDING, FONT_SIZE = 0.25, 1.0, 0.09, 9
+COLOURS = {"encoder": "#cfe3f7", "decoder": "#fbe0c5", "encoder-decoder": "#d6efd2", "dual encoder": "#e6d9f2"}
 
 
-def svg() -> str:
-    """Return the family tree as an SVG: years from left to right, each family on its own line below its parent."""
+@dataclass(frozen=True)
+class TreeBox:
+    """A family in the tree: its box, in inches from the top left corner."""
+
+    row: FamilyRow
+    x: float
+    y: float
+    width: float
+
+
+def tree_boxes() -> list[TreeBox]:
+    """Return the boxes of the family tree: years from left to right, each family on its own line below its parent."""
     rows = family_rows()
-    first = rows[0].info.year
-    order = list(_descendants(None, rows))
-    corners = {
-        row.info.title: (30 + (row.info.year - first) * COLUMN, 50 + line * LINE) for line, row in enumerate(order)
-    }
-    width = 60 + (max(row.info.year for row in rows) - first) * COLUMN + BOX[0]
-    elements = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{70 + len(order) * LINE}" '
-        'font-family="sans-serif" font-size="13">',
-        '<rect width="100%" height="100%" fill="white"/>',
+    return [
+        TreeBox(
+            row,
+            LEFT + (row.info.year - rows[0].info.year) * YEAR,
+            TOP + line * LINE,
+            text_width(row.info.title) + 2 * PADDING,
+        )
+        for line, row in enumerate(_descendants(None, rows))
     ]
-    for year in range(first, max(row.info.year for row in rows) + 1):
-        elements.append(f'<text x="{30 + (year - first) * COLUMN}" y="26" fill="#777">{year}</text>')
-    for row in order:
-        elements += _edge(corners, row)
-    for row in order:
-        elements += _node(corners[row.info.title], row)
-    return "\n".join([*elements, "</svg>"]) + "\n"
+
+
+def text_width(text: str) -> float:
+    """Return the width of a text in inches."""
+    from matplotlib.font_manager import FontProperties
+    from matplotlib.textpath import TextPath
+
+    return TextPath((0, 0), text, size=FONT_SIZE, prop=FontProperties(family="DejaVu Sans")).get_extents().width / 72
+
+
+def draw_tree(path: Path) -> None:
+    """Draw the family tree."""
+    from matplotlib.lines import Line2D
+    from matplotlib.patches import FancyBboxPatch
+
+    boxes = tree_boxes()
+    years = [box.row.info.year for box in boxes]
+    # The last column ends with its widest box, or with a year.
+    width = max(*(box.x + box.width for box in boxes), LEFT + (max(years) - min(years)) * YEAR + 0.5) + LEFT
+    height = boxes[-1].y + LINE + 0.1
+    with drawing(path, width=width, height=height) as canvas:
+        axes = canvas.add_axes((0, 0, 1, 1), xlim=(0, width), ylim=(height, 0))
+        axes.axis("off")
+        axes.text(LEFT, 0.25, "Families by year and descent", fontsize=12, va="center")
+        _draw_legend(axes)
+        for year in range(min(years), max(years) + 1):
+            x = LEFT + (year - min(years)) * YEAR
+            axes.text(x, TOP - 0.2, str(year), color="#555555", va="center")
+            axes.add_line(
+                Line2D([x - 0.06, x - 0.06], [TOP - 0.3, height - 0.1], color="#eeeeee", linewidth=0.8, zorder=0)
+            )
+        corners = {box.row.info.title: box for box in boxes}
+        for box in boxes:
+            if box.row.info.parent is not None:
+                parent = corners[box.row.info.parent]
+                x, middle = parent.x + 0.12, box.y + BOX_HEIGHT / 2
+                axes.add_line(
+                    Line2D([x, x, box.x], [parent.y + BOX_HEIGHT, middle, middle], color="#999999", lw=0.9, zorder=0.5)
+                )
+        for box in boxes:
+            style = {"boxstyle": "round,pad=0,rounding_size=0.06", "edgecolor": "#555555", "linewidth": 0.8}
+            colour = COLOURS[_kind(box.row)]
+            axes.add_patch(FancyBboxPatch((box.x, box.y), box.width, BOX_HEIGHT, facecolor=colour, **style))
+            title = {"ha": "center", "va": "center", "fontsize": FONT_SIZE}
+            axes.text(box.x + box.width / 2, box.y + BOX_HEIGHT / 2, box.row.info.title, **title)
+
+
+def _draw_legend(axes: Any) -> None:
+    from matplotlib.patches import Rectangle
+
+    x = LEFT
+    for kind, colour in COLOURS.items():
+        axes.add_patch(Rectangle((x, 0.46), 0.16, 0.14, facecolor=colour, edgecolor="#555555", linewidth=0.8))
+        axes.text(x + 0.24, 0.53, kind, va="center", fontsize=8)
+        x += 0.24 + text_width(kind) + 0.3
+
+
+def _kind(row: FamilyRow) -> str:
+    return network_type(row.design).split(",")[0].split(" (")[0]
 
 
 def _descendants(parent: str | None, rows: list[FamilyRow]) -> list[FamilyRow]:
@@ -212,26 +276,10 @@ def _descendants(parent: str | None, rows: list[FamilyRow]) -> list[FamilyRow]:
     return [row for child in children for row in (child, *_descendants(child.info.title, rows))]
 
 
-def _edge(corners: dict[str, tuple[int, int]], row: FamilyRow) -> list[str]:
-    if row.info.parent is None:
-        return []
-    (x, y), (parent_x, parent_y) = corners[row.info.title], corners[row.info.parent]
-    return [f'<path d="M{parent_x + 14} {parent_y + BOX[1]} V{y + BOX[1] // 2} H{x}" fill="none" stroke="#999"/>']
-
-
-def _node(corner: tuple[int, int], row: FamilyRow) -> list[str]:
-    x, y = corner
-    colour = COLOURS[network_type(row.design).split(",")[0].split(" (")[0]]
-    return [
-        f'<rect x="{x}" y="{y}" width="{BOX[0]}" height="{BOX[1]}" rx="6" fill="{colour}" stroke="#555"/>',
-        f'<text x="{x + BOX[0] // 2}" y="{y + 20}" text-anchor="middle">{row.info.title}</text>',
-    ]
-
-
 def write() -> None:
     """Write the page and the family tree."""
     DOCS.joinpath("families.md").write_text(markdown(), encoding="utf-8")
-    DOCS.joinpath("families.svg").write_text(svg(), encoding="utf-8")
+    draw_tree(DOCS / "families.svg")
 
 
 if __name__ == "__main__":

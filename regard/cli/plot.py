@@ -1,4 +1,4 @@
-"""`regard plot`: plot the curves of a training run."""
+"""`regard plot`: plot the curves of training runs."""
 
 from __future__ import annotations
 
@@ -10,19 +10,26 @@ import typer
 
 
 def plot(
-    run: Annotated[Path, typer.Argument(help="Run directory.")],
+    runs: Annotated[
+        list[Path], typer.Argument(metavar="RUN...", help="Run folders; several are drawn in one picture.")
+    ],
     output: Annotated[
         Path | None,
-        typer.Option("-o", "--output", help="Output file: .svg, or .png if matplotlib is installed. [RUN/curves.svg]"),
+        typer.Option(
+            "-o", "--output", metavar="FILE", help="Picture to write, .svg or .png. [curves.svg in the first run]"
+        ),
     ] = None,
 ) -> None:
-    """Plot the losses and metrics of a run by step."""
-    if not (run / "metrics.jsonl").is_file():
-        raise typer.BadParameter(f"{run} has no metrics.jsonl: expected a run directory")
-    target = output or run / "curves.svg"
-    if target.suffix not in (".svg", ".png"):
-        raise typer.BadParameter(f"{target}: the file name must end in .svg or .png")
+    """Plot the losses and metrics of training runs, step by step."""
+    for run in runs:
+        if not (run / "metrics.jsonl").is_file():
+            raise typer.BadParameter(f"{run} has no metrics.jsonl: expected the folder of a training run")
+    from regard.figure import FORMATS
+
+    target = output or runs[0] / "curves.svg"
+    if target.suffix not in FORMATS:
+        raise typer.BadParameter(f"{target}: the file name must end in {' or '.join(FORMATS)}")
     from regard.training.run.curves import plot_curves
 
-    plot_curves(run, target)
+    plot_curves(runs, target)
     sys.stdout.write(f"{target}\n")

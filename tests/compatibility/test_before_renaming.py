@@ -23,7 +23,7 @@ from regard.cli.main import app
 from regard.engine.linear import Precision
 from regard.engine.quantization_error import read_quantization_record
 from regard.training.recipe.legacy_keys import RENAMED_ENVIRONMENT, RENAMED_METRICS, RENAMED_PROGRESS
-from regard.training.run.curves import group_panels
+from regard.training.run.curves import read_curves
 from regard.training.run.run_dir import read_metrics
 
 ARCHIVE = Path(__file__).with_name("before_renaming.tar.xz")
@@ -133,15 +133,15 @@ def test_an_old_run_is_plotted_before_and_after_it_resumes(name, tmp_path, one_t
     assert after["lr"] == after["grad_norm"] == after["loss"] == [5, 10, 15, 20, 24]
     done = CliRunner().invoke(app, ["plot", str(run)])
     assert done.exit_code == 0, done.output
-    labels = re.findall(r">([a-z][a-z_ 0-9]*)</text>", (run / "curves.svg").read_text())
-    assert labels.count("lr") == labels.count("grad norm") == 1
-    assert not {"rate", "gradient", "valid exact"} & {*labels}
+    labels = re.findall(r">([A-Z][A-Za-z ,]*)</text>", (run / "curves.svg").read_text())
+    assert labels.count("Learning rate") == labels.count("Gradient norm, before clipping") == 1
+    assert not [label for label in labels if "gradient" in label or label.endswith(" exact")]
 
 
 def curves(run):
     """The steps of each curve of a run."""
-    panels = group_panels(read_metrics(run / "metrics.jsonl"))
-    return {curve.name: [step for step, _ in curve.points] for panel in panels for curve in panel}
+    points = read_curves(read_metrics(run / "metrics.jsonl"))
+    return {name: [step for step, _ in curve] for name, curve in points.items()}
 
 
 def check_translations(translations, wanted):

@@ -39,7 +39,7 @@ def test_train_plot_and_resume(tmp_path):
     assert regard.load(tmp_path / "runs" / "recipe" / "best").network.config.model_dim == 16
     drawn = run("plot", tmp_path / "runs" / "recipe")
     assert drawn.exit_code == 0
-    assert (tmp_path / "runs" / "recipe" / "curves.svg").read_text().startswith("<svg")
+    assert (tmp_path / "runs" / "recipe" / "curves.svg").read_text().startswith("<?xml")
     again = run(
         "train", tmp_path / "recipe.toml", "training.steps=4", "--output", tmp_path / "runs" / "recipe", "--resume"
     )
