@@ -132,7 +132,7 @@ class _Options:
 def _recipe(files: list[Path], task: Task | None, valid: list[Path] | None, test: list[Path] | None) -> DataRecipe:
     """Read the recipe, or build one from the command line."""
     from regard.doctor.data_recipe import DataRecipe, read_data_recipe
-    from regard.doctor.tolerant_reader import Split
+    from regard.doctor.split_reader import Split
 
     if task is not None:
         splits = {Split.TRAIN: files, Split.VALID: valid or [], Split.TEST: test or []}
@@ -160,7 +160,7 @@ def _format(recipe: DataRecipe, options: _Options) -> Format:
     from regard.data.example import EXAMPLE_TYPES
     from regard.data.formats import Cells, JsonLines, Quoting, Table
     from regard.data.reader import detect_format
-    from regard.doctor.tolerant_reader import Split
+    from regard.doctor.split_reader import Split
 
     columns = {name: int(value) if str(value).isdecimal() else value for name, value in options.columns.items()}
     if options.separator is not None:

@@ -1,4 +1,4 @@
-"""Build typed examples from values by field name (the cells of a table row, the keys of a JSON object)."""
+"""The fields of each type of example, and the conversion of values (cells of a table, JSON values) to their types."""
 
 from __future__ import annotations
 
@@ -9,10 +9,9 @@ from enum import Enum
 from pathlib import Path
 from typing import Any, NoReturn, cast
 
-from regard.data.example import Answer, Document, Example, LabeledText, Pair, Question, TaggedSentence
-from regard.data.formats import Scheme
-from regard.data.tag_schemes import detect_scheme, to_bio
-from regard.tokenization.text_files import DataError
+from regard.data.example import Document, Example, LabeledText, Pair, Question, TaggedSentence
+from regard.data.problem import DataProblem, ProblemKind
+from regard.data.record_batch import RecordBatch, make_batch
 
 REQUIRED_FIELDS: dict[type[Example], tuple[str, ...]] = {
     Pair: ("source", "target"),
@@ -40,56 +39,81 @@ class LabelType(Enum):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ExampleBuilder:
-    """Build examples of one type from values by field name. Raise a `DataError` for missing or invalid values."""
+class FieldConverter:
+    """Converts values by field name to the types of the fields of an example."""
 
     example_type: type[Example]
     label_type: LabelType = LabelType.CLASS
     join: str | None = None
+    """Separator that joins a list of strings to one text."""
     class_names: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    """Class names by label id, for each field."""
 
-    def build(self, field_values: Mapping[str, Any], file: Path, line: int) -> Example:
-        """Build an example from the values of its fields."""
-        values = _FieldValues(field_values, file, line, self.join, self.class_names)
-        origin: dict[str, Any] = dict(file=file, line=line)
+    def convert_columns(
+        self, file: Path, lines: Sequence[int], columns: Mapping[str, Sequence[str]], problems: list[DataProblem]
+    ) -> RecordBatch:
+        """Convert columns of strings. Most of them need no conversion, which is checked a column at a time."""
+        if self._is_converted(columns):
+            return make_batch(file, lines, columns, problems)
+        names = list(columns)
+        rows = [dict(zip(names, cells, strict=True)) for cells in zip(*columns.values(), strict=True)]
+        return self.convert_rows(file, lines, rows, problems)
+
+    def _is_converted(self, columns: Mapping[str, Sequence[str]]) -> bool:
+        if self.example_type in (Pair, Document):
+            return True
+        is_class = self.example_type is LabeledText and self.label_type is LabelType.CLASS
+        return is_class and not self.class_names and all(map(str.strip, columns["label"]))
+
+    def convert_rows(
+        self, file: Path, lines: Sequence[int], rows: Sequence[Mapping[str, Any]], problems: list[DataProblem]
+    ) -> RecordBatch:
+        """Convert rows to columns. Values that are missing or have the wrong type become problems."""
+        converted: list[Mapping[str, Any]] = []
+        converted_lines: list[int] = []
+        for line, row in zip(lines, rows, strict=True):
+            try:
+                converted.append(self._convert(_FieldValues(row, file, line, self.join, self.class_names)))
+                converted_lines.append(line)
+            except DataProblem as problem:
+                problems.append(problem)
+        problems.sort(key=lambda problem: problem.line or 0)
+        names = converted[0] if converted else {}
+        if self.example_type is LabeledText and not any(row["pair"] is not None for row in converted):
+            names = {name: None for name in names if name != "pair"}
+        return make_batch(file, converted_lines, {name: [row[name] for row in converted] for name in names}, problems)
+
+    def _convert(self, values: _FieldValues) -> Mapping[str, Any]:
         if self.example_type is Pair:
-            return Pair(source=values.text("source"), target=values.text("target"), **origin)
+            return {"source": values.text("source"), "target": values.text("target")}
         if self.example_type is Document:
-            return Document(text=values.text("text"), **origin)
+            return {"text": values.text("text")}
         if self.example_type is LabeledText:
-            label = values.class_name("label") if self.label_type is LabelType.CLASS else values.number("label")
-            return LabeledText(text=values.text("text"), pair=values.optional_text("pair"), label=label, **origin)
+            text, pair = values.text("text"), values.optional_text("pair")
+            label = values.label("label") if self.label_type is LabelType.CLASS else values.number("label")
+            return {"text": text, "pair": pair, "label": label}
         if self.example_type is TaggedSentence:
-            return self._tagged(values, origin)
-        return _question(values, origin)
-
-    def _tagged(self, values: _FieldValues, origin: dict[str, Any]) -> TaggedSentence:
-        words, tags = values.words("words"), values.class_names("tags")
-        if len(words) != len(tags):
-            values.fail(f"{len(words)} words but {len(tags)} tags: expected one tag per word")
-        scheme = detect_scheme([tags])
-        if scheme in (Scheme.BIO, Scheme.IOB1):
-            scheme = Scheme.LENIENT  # one sentence is not enough to tell them apart; LENIENT reads both
-        return TaggedSentence(words=words, tags=to_bio(tags, scheme, values.file, [values.line] * len(tags)), **origin)
+            words, tags = values.words("words"), values.class_names("tags")
+            if len(words) != len(tags):
+                message = f"{len(words)} words but {len(tags)} tags: expected one tag per word"
+                values.fail(ProblemKind.MISSING_TAG, message)
+            return {"words": words, "tags": tags}
+        return {
+            "id": values.optional_text("id") or "",
+            "question": values.text("question"),
+            "context": values.text("context"),
+            "title": values.optional_text("title") or "",
+            "answers": tuple(_answers(values)),
+        }
 
 
 def check_fields(example_type: type[Example], names: Iterable[str], file: Path) -> None:
-    """Raise a `DataError` if one of the names is not a field of this example type."""
+    """Raise a `DataProblem` if one of the names is not a field of this example type."""
     fields = REQUIRED_FIELDS[example_type] + OPTIONAL_FIELDS[example_type]
     for name in names:
         if name not in fields:
-            type_name = example_type.__name__
-            raise DataError(file, None, f"{type_name} has no field {name!r}; its fields are {', '.join(fields)}")
-
-
-def missing_field_error(
-    example_type: type[Example], column: str, columns: Iterable[str], file: Path, line: int, hint: str
-) -> DataError:
-    """Return the error for a required column or key that is missing."""
-    names = ", ".join(str(name) for name in columns)[:200] or "nothing"
-    return DataError(
-        file, line, f"missing column or key {column!r} (required by {example_type.__name__}); found {names}. {hint}"
-    )
+            message = f"there is no field {name!r} to give a column; the fields are {', '.join(fields)}"
+            raise DataProblem(ProblemKind.MISSING_COLUMN, file, None, message)
 
 
 class _FieldValues:
@@ -100,12 +124,12 @@ class _FieldValues:
     ) -> None:
         self.values, self.file, self.line, self.join, self.names = values, file, line, join, names
 
-    def fail(self, message: str) -> NoReturn:
-        raise DataError(self.file, self.line, message)
+    def fail(self, kind: ProblemKind, message: str) -> NoReturn:
+        raise DataProblem(kind, self.file, self.line, message, text=message)
 
-    def type_error(self, name: str, expected: str) -> NoReturn:
+    def type_error(self, name: str, expected: str, kind: ProblemKind = ProblemKind.WRONG_TYPE) -> NoReturn:
         value = repr(self.values.get(name))
-        self.fail(f"{name!r} should be {expected}, found {value if len(value) < 80 else value[:77] + '...'}")
+        self.fail(kind, f"{name!r} should be {expected}, found {value if len(value) < 80 else value[:77] + '...'}")
 
     def text(self, name: str) -> str:
         value = self.values.get(name)
@@ -120,8 +144,14 @@ class _FieldValues:
     def optional_text(self, name: str) -> str | None:
         return None if self.values.get(name) is None else self.text(name)
 
-    def class_name(self, name: str) -> str:
-        return self._class_name(name, self.values.get(name))
+    def label(self, name: str) -> str:
+        """Return the class name of a row. A row whose texts are empty too is blank."""
+        value = self.values.get(name)
+        if value is None or (isinstance(value, str) and not value.strip()):
+            texts = [text for other, text in self.values.items() if other != name]
+            blank = all(text is None or (isinstance(text, str) and not text.strip()) for text in texts)
+            self.fail(ProblemKind.BLANK_ROW if blank else ProblemKind.EMPTY_LABEL, f"{name!r} is empty")
+        return self.class_name(name, value)
 
     def number(self, name: str) -> float:
         value = self.values.get(name)
@@ -129,7 +159,7 @@ class _FieldValues:
             number = float(value) if isinstance(value, str | int | float) else math.nan
         except ValueError:
             number = math.nan
-        return number if math.isfinite(number) else self.type_error(name, "a number")
+        return number if math.isfinite(number) else self.type_error(name, "a number", ProblemKind.NO_NUMBER)
 
     def words(self, name: str) -> tuple[str, ...]:
         value = self.values.get(name)
@@ -144,33 +174,24 @@ class _FieldValues:
         if isinstance(value, str):
             return tuple(value.split())
         if isinstance(value, Sequence):
-            return tuple(self._class_name(name, tag) for tag in value)
+            return tuple(self.class_name(name, tag) for tag in value)
         return self.type_error(name, "a list of tags")
 
-    def _class_name(self, name: str, value: object) -> str:
+    def class_name(self, name: str, value: object) -> str:
+        """Return a class name, from a name or a label id."""
         names = self.names.get(name)
         class_id = int(value) if isinstance(value, int) or (isinstance(value, str) and value.isdecimal()) else None
         if names is not None and class_id is not None and not isinstance(value, bool):
             if class_id >= len(names) or class_id < 0:
-                self.fail(f"{name!r} is {class_id}, but class names are given only for 0 to {len(names) - 1}")
+                message = f"{name!r} is {class_id}, but class names are given only for 0 to {len(names) - 1}"
+                self.fail(ProblemKind.WRONG_TYPE, message)
             return names[class_id]
         if isinstance(value, str | int):
             return str(value)
         return self.type_error(name, "a class name (a string or an integer)")
 
 
-def _question(values: _FieldValues, origin: dict[str, Any]) -> Question:
-    return Question(
-        id=values.optional_text("id") or str(values.line),
-        question=values.text("question"),
-        context=values.text("context"),
-        title=values.optional_text("title") or "",
-        answers=tuple(_answers(values)),
-        **origin,
-    )
-
-
-def _answers(values: _FieldValues) -> Iterable[Answer]:
+def _answers(values: _FieldValues) -> Iterable[tuple[str, int]]:
     """Yield answers given as SQuAD's nested list, as Hugging Face's two lists, or as one text and its start."""
     answers = values.values.get("answers")
     if answers is None and values.values.get("answer"):
@@ -185,6 +206,6 @@ def _answers(values: _FieldValues) -> Iterable[Answer]:
         start = answer.get("answer_start") if isinstance(answer, Mapping) else None
         if isinstance(start, str) and start.isdecimal():
             start = int(start)
-        if not isinstance(text, str) or not isinstance(start, int):
+        if not isinstance(text, str) or not isinstance(start, int) or isinstance(start, bool):
             values.type_error("answers", "answers with a `text` and an `answer_start`")
-        yield Answer(text=text, start=start)
+        yield text, start

@@ -2,24 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any, TypeVar, cast, overload
 
 from regard.data.example import EXAMPLE_TYPES, Document, Example, Pair, Question, TaggedSentence
-from regard.data.fields import ExampleBuilder, LabelType
+from regard.data.fields import FieldConverter, LabelType
 from regard.data.formats import Conll, Format, JsonLines, Parallel, Squad, Table, Text
-from regard.data.readers.conll import read_conll
-from regard.data.readers.jsonl import Records, read_jsonl, read_records
-from regard.data.readers.parallel import read_parallel
-from regard.data.readers.plain import read_text
-from regard.data.readers.squad import read_squad
-from regard.data.readers.table import read_table
+from regard.data.line_blocks import LineBlock, read_line_blocks
+from regard.data.readers.conll import parse_conll, read_conll
+from regard.data.readers.jsonl import Records, parse_jsonl, parse_records
+from regard.data.readers.parallel import parse_parallel
+from regard.data.readers.plain import expand_folders, parse_text
+from regard.data.readers.squad import parse_squad
+from regard.data.readers.table import parse_table
+from regard.data.record_batch import MAKERS, RecordBatch, make_examples
 from regard.tokenization.text_files import DataError, format_suffix
 
 E = TypeVar("E", bound=Example)
 FilesOrRecords = Sequence[str | Path] | Records
 """Paths of files, or a sequence of records."""
+OpenBlocks = Callable[[Path], Iterator[LineBlock]]
+"""Opens a file as blocks of lines."""
 
 
 @overload
@@ -52,30 +58,69 @@ def read(
         file_format = file_format or JsonLines()
         if not isinstance(file_format, JsonLines):
             raise ValueError(f"records are read by key: pass JsonLines(keys=...), not {type(file_format).__name__}")
-        return read_records(cast(Records, files), file_format, _make_builder(example_type, label_type, file_format))
+        converter = _make_converter(example_type, label_type, file_format)
+        return make_examples(parse_records(cast(Records, files), file_format, converter), MAKERS[example_type])
     paths = [Path(cast(str, file)) for file in files]
-    return _read(example_type, paths, file_format or detect_format(example_type, paths), label_type)
+    file_format = file_format or detect_format(example_type, paths)
+    check_format(example_type, file_format, paths)
+    if isinstance(file_format, Conll):
+        return chain.from_iterable(
+            read_conll(partial(_parse_file, file, file_format), file_format.scheme) for file in paths
+        )
+    return make_examples(parse_files(example_type, paths, file_format, label_type=label_type), MAKERS[example_type])
 
 
-def _read(
-    example_type: type[Example], files: list[Path], file_format: Format, label_type: LabelType
-) -> Iterator[Example]:
+def parse_files(
+    example_type: type[Example],
+    files: Sequence[Path],
+    file_format: Format,
+    *,
+    label_type: LabelType = LabelType.CLASS,
+    open_blocks: OpenBlocks = read_line_blocks,
+) -> Iterator[RecordBatch]:
+    """Yield the rows and problems of files in batches: what training reads and the doctor checks.
+
+    `open_blocks` opens a file as blocks of lines. The doctor has one that does not stop at invalid UTF-8.
+    """
     match file_format:
-        case Parallel() if example_type is Pair:
-            return read_parallel(files)
-        case Text() if example_type is Document:
-            return read_text(files, file_format.unit)
-        case Conll() if example_type is TaggedSentence:
-            return read_conll(files, file_format)
-        case Squad() if example_type is Question:
-            return read_squad(files)
+        case Parallel():
+            for source, target in zip(files[::2], files[1::2], strict=True):
+                yield from parse_parallel(source, target, open_blocks(source), open_blocks(target))
+        case Text():
+            for file in expand_folders(files):
+                yield from parse_text(file, open_blocks(file), file_format.unit)
+        case Conll():
+            for file in files:
+                yield from parse_conll(file, open_blocks(file), file_format)
+        case Squad():
+            for file in files:
+                yield from parse_squad(file, open_blocks(file))
         case Table():
-            return read_table(files, file_format, _make_builder(example_type, label_type, file_format))
+            for file in files:
+                converter = _make_converter(example_type, label_type, file_format)
+                yield from parse_table(file, open_blocks(file), file_format, converter)
         case JsonLines():
-            return read_jsonl(files, file_format, _make_builder(example_type, label_type, file_format))
-        case _:
-            format_name = type(file_format).__name__
-            raise ValueError(f"{format_name} files cannot contain {example_type.__name__} examples")
+            for file in files:
+                converter = _make_converter(example_type, label_type, file_format)
+                yield from parse_jsonl(file, open_blocks(file), file_format, converter)
+
+
+def _parse_file(file: Path, file_format: Conll) -> Iterator[RecordBatch]:
+    return parse_conll(file, read_line_blocks(file), file_format)
+
+
+def check_format(example_type: type[Example], file_format: Format, files: Sequence[Path]) -> None:
+    """Raise an error if files of a format cannot contain such examples."""
+    fits = {Parallel: Pair, Text: Document, Conll: TaggedSentence, Squad: Question}
+    if fits.get(type(file_format), example_type) is not example_type:
+        format_name = type(file_format).__name__
+        raise ValueError(f"{format_name} files cannot contain {example_type.__name__} examples")
+    if isinstance(file_format, Parallel) and (not files or len(files) % 2):
+        message = (
+            f"parallel text needs pairs of files (source, target); found {len(files)}. A table with both columns has "
+            "the extension .tsv or .csv"
+        )
+        raise DataError(files[0] if files else "", None, message)
 
 
 def detect_format(example_type: type[Example], files: Sequence[Path]) -> Format:
@@ -98,8 +143,8 @@ def detect_format(example_type: type[Example], files: Sequence[Path]) -> Format:
     raise DataError(
         files[0],
         None,
-        f"cannot detect the format of {example_type.__name__} examples from the file extension: "
-        "pass Table(...) or JsonLines(...)",
+        "cannot detect the format from the file extension: name a table .tsv or .csv, or give its separator; name JSON "
+        "Lines .jsonl",
     )
 
 
@@ -117,6 +162,8 @@ def _is_records(files: FilesOrRecords) -> bool:
     return len(files) > 0 and not isinstance(files[0], str | Path)
 
 
-def _make_builder(example_type: type[Example], label_type: LabelType, file_format: Table | JsonLines) -> ExampleBuilder:
+def _make_converter(
+    example_type: type[Example], label_type: LabelType, file_format: Table | JsonLines
+) -> FieldConverter:
     join = file_format.join if isinstance(file_format, JsonLines) else None
-    return ExampleBuilder(example_type=example_type, label_type=label_type, join=join, class_names=file_format.names)
+    return FieldConverter(example_type=example_type, label_type=label_type, join=join, class_names=file_format.names)

@@ -101,6 +101,14 @@ def to_bio(tags: Sequence[str], scheme: Scheme, file: Path, lines: Sequence[int]
     return tuple(bio_tags)
 
 
+def bio_of_sentence(tags: Sequence[str], file: Path, line: int) -> tuple[str, ...]:
+    """Convert the tags of a sentence that stands on one line, whose scheme is detected from this sentence alone."""
+    scheme = detect_scheme([tags])
+    if scheme in (Scheme.BIO, Scheme.IOB1):
+        scheme = Scheme.LENIENT  # one sentence is not enough to tell them apart; LENIENT reads both
+    return to_bio(tags, scheme, file, [line] * len(tags))
+
+
 def _split_tag(tag: str, scheme: Scheme, file: Path, line: int) -> tuple[str, str]:
     match = TAG_PATTERN.fullmatch(tag)
     prefixes = SCHEME_PREFIXES[scheme]

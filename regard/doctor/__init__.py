@@ -8,7 +8,7 @@ __getattr__, __dir__, __all__ = attach(
         "Finding": "regard.doctor.finding",
         "DoctorReport": "regard.doctor.doctor_report",
         "Severity": "regard.doctor.finding",
-        "Split": "regard.doctor.tolerant_reader",
+        "Split": "regard.doctor.split_reader",
         "examine": "regard.doctor.examination",
         "examine_quick": "regard.doctor.examination",
     },

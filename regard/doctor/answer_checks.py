@@ -6,8 +6,8 @@ from typing import Any
 
 from regard.doctor import finding_kinds
 from regard.doctor.finding import FindingCollector, FindingKind, excerpt
+from regard.doctor.split_reader import SplitBatch
 from regard.doctor.text_checks import is_blank
-from regard.doctor.tolerant_reader import RecordBatch
 
 
 class AnswerCheck:
@@ -17,7 +17,7 @@ class AnswerCheck:
         self.collector = collector
         self.first_lines: dict[str, int] = {}
 
-    def update(self, batch: RecordBatch) -> None:
+    def update(self, batch: SplitBatch) -> None:
         """Check a batch of questions."""
         names = ("question", "context", "answers", "id")
         impossible = batch.fields.get("impossible", [None] * len(batch.lines))

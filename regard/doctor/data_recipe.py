@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from regard.data.example import EXAMPLE_TYPES
-from regard.doctor.tolerant_reader import Split
+from regard.doctor.split_reader import Split
 from regard.tokenization.text_files import DataError
 from regard.training.recipe.legacy_keys import upgrade
 

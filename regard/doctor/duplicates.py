@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from regard.data.example import Document, Example, LabeledText, Pair, Question, TaggedSentence
 from regard.doctor import finding_kinds
 from regard.doctor.finding import FindingCollector, FindingKind
-from regard.doctor.tolerant_reader import RecordBatch, Split
+from regard.doctor.split_reader import Split, SplitBatch
 
 MIN_COMPARED_CHARACTERS = 50
 """In plain text, shorter lines may repeat ("ROMEO:") and are not compared."""
@@ -40,7 +40,7 @@ TARGET_FIELDS: dict[type[Example], tuple[str, ...]] = {
 }
 """Target fields."""
 
-Reread = Callable[[Split], Iterator[RecordBatch]]
+Reread = Callable[[Split], Iterator[SplitBatch]]
 """Reads the rows of a split again."""
 
 
@@ -66,7 +66,7 @@ class DuplicateCheck:
         self.collector, self.example_type, self.reread = collector, example_type, reread
         self.by_split: dict[Split, _RowHashes] = {}
 
-    def update(self, batch: RecordBatch) -> None:
+    def update(self, batch: SplitBatch) -> None:
         """Hash a batch of rows."""
         batch = self.comparable(batch)
         hashes = self.by_split.setdefault(batch.split, _RowHashes())
@@ -77,7 +77,7 @@ class DuplicateCheck:
         hashes.input_hashes.extend(map(hash, _hashable_rows(batch, inputs)))
         hashes.row_hashes.extend(map(hash, _hashable_rows(batch, inputs + targets)))
 
-    def comparable(self, batch: RecordBatch) -> RecordBatch:
+    def comparable(self, batch: SplitBatch) -> SplitBatch:
         """Return the rows that must not repeat."""
         if self.example_type is not Document:
             return batch
@@ -186,21 +186,21 @@ class _Candidates:
             yield bytes(self._digests[start : start + 16]), bytes(self._digests[start + 16 : start + 32])
 
 
-def _hashable_rows(batch: RecordBatch, names: Sequence[str]) -> Iterable[Any]:
+def _hashable_rows(batch: SplitBatch, names: Sequence[str]) -> Iterable[Any]:
     """The fields of each row as one hashable value."""
     columns = [batch.fields[name] for name in names if name in batch.fields]
-    if any(isinstance(column[0], list) for column in columns if column):
+    if any(isinstance(column[0], tuple) for column in columns if column):
         return (_join_fields(values) for values in zip(*columns, strict=True))
     return columns[0] if len(columns) == 1 else zip(*columns, strict=True)
 
 
 def _join_fields(values: Sequence[Any]) -> str:
     """Join fields to one string. The separators are control characters that do not occur in text."""
-    return "\x1f".join("\x1e".join(map(str, value)) if isinstance(value, list) else str(value) for value in values)
+    return "\x1f".join("\x1e".join(map(str, value)) if isinstance(value, tuple) else str(value) for value in values)
 
 
 def _select_rows(
-    batch: RecordBatch, indices: Sequence[int], example_type: type[Example]
+    batch: SplitBatch, indices: Sequence[int], example_type: type[Example]
 ) -> Iterator[tuple[int, str, str]]:
     """Yield the index, the joined input fields and all joined fields of the rows at `indices`."""
     for index in indices:

@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Protocol, runtime_checkable
 
 from regard.data.example import EXAMPLE_TYPES, Document, LabeledText, Pair, Question, TaggedSentence
-from regard.data.formats import Format, Parallel, Text
+from regard.data.fields import LabelType
+from regard.data.formats import Conll, Format, Parallel, Text
 from regard.data.reader import detect_format
 from regard.doctor.answer_checks import AnswerCheck
 from regard.doctor.doctor_report import DoctorReport
@@ -20,9 +21,9 @@ from regard.doctor.length_checks import LengthCheck, LengthDistribution
 from regard.doctor.line_alignment import check_line_alignment
 from regard.doctor.pair_checks import PairCheck
 from regard.doctor.script_checks import ScriptCheck
+from regard.doctor.split_reader import Split, SplitBatch, SplitReader
 from regard.doctor.tag_checks import TagCheck
 from regard.doctor.text_checks import EmptyTextFilter, StyleCheck
-from regard.doctor.tolerant_reader import RecordBatch, Split, TolerantReader
 from regard.tokenization.tokenizer import Tokenizer
 
 SplitFiles = Mapping[Split, Sequence[Path]]
@@ -32,7 +33,7 @@ SplitFiles = Mapping[Split, Sequence[Path]]
 class Check(Protocol):
     """A check that receives all rows in batches and adds findings."""
 
-    def update(self, batch: RecordBatch) -> None:
+    def update(self, batch: SplitBatch) -> None:
         """Process a batch of rows."""
 
     def finish(self) -> None:
@@ -92,7 +93,8 @@ class _Examination:
         self.example_type = EXAMPLE_TYPES[task]
         self.file_format = file_format or detect_format(self.example_type, next(iter(self.files.values())))
         _check_files(self.files, self.file_format)
-        self.reader = TolerantReader(self.example_type, self.file_format, collector, on_bytes_read)
+        self.label_type = LabelType.SCORE if task == "embed" else LabelType.CLASS
+        self.reader = SplitReader(self.example_type, self.file_format, self.label_type, collector, on_bytes_read)
 
     def run(self, scripts: Mapping[str, str], tokenizer: Tokenizer | None, max_length: int | None) -> DoctorReport:
         lengths = LengthCheck(self.collector, tokenizer, max_length)
@@ -120,7 +122,7 @@ class _Examination:
         if self.example_type is LabeledText:
             return [ScoreCheck(self.collector) if self.task == "embed" else LabelCheck(self.collector)]
         if self.example_type is TaggedSentence:
-            return [TagCheck(self.collector)]
+            return [TagCheck(self.collector, self.file_format.scheme if isinstance(self.file_format, Conll) else None)]
         return [AnswerCheck(self.collector)] if self.example_type is Question else []
 
     def _read(self, checks: Sequence[Check]) -> None:
@@ -144,11 +146,11 @@ class _Examination:
             if check_line_alignment(self.collector, source, target, lengths):
                 self.collector.discard(RATIO, source)  # the length ratios follow from the misalignment
 
-    def _reread(self, split: Split) -> Iterator[RecordBatch]:
+    def _reread(self, split: Split) -> Iterator[SplitBatch]:
         """Read the rows of a split again, without adding findings."""
         unused = FindingCollector()
         empty_texts = EmptyTextFilter(unused, blank_lines_separate=self.example_type is Document)
-        reader = TolerantReader(self.example_type, self.file_format, unused, lambda _: None)
+        reader = SplitReader(self.example_type, self.file_format, self.label_type, unused, lambda _: None)
         return map(empty_texts.filter, reader.read(split, self.files[split]))
 
     def _report(

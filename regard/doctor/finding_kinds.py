@@ -78,6 +78,11 @@ LONG_LINE = _warn(
 EMPTY = _warn("empty-line", "{lines} without text", "remove the empty lines", stop_fraction=0.5)
 
 # Tables and JSON
+HEADER = _note(
+    "header",
+    "the first line is read as the names of the columns",
+    "no action needed; if it is an example, set header to none",
+)
 RAGGED = _stop(
     "ragged-columns", "{lines} with an unexpected number of columns", "look for a tab or comma inside the text"
 )
@@ -86,10 +91,10 @@ UNBALANCED_QUOTE = _stop(
     "{lines} with an unclosed quote: the rest of the file would become one field",
     "close it, or double the quotes inside a quoted field",
 )
-NO_COLUMN = _stop("missing-column", "a column is missing", "set --columns, or check the path")
+NO_COLUMN = _stop("missing-column", "a column is missing", "set the columns, or check the path")
 BROKEN_JSON = _stop("broken-json", "{lines} with invalid JSON", "write one JSON object on each line")
 MISSING_KEY = _stop("missing-key", "{lines} with a missing key", "add it, or remove these lines")
-WRONG_TYPE = _stop("wrong-type", "{lines} where a value is not a string", "write the value as a string")
+WRONG_TYPE = _stop("wrong-type", "{lines} where a value has the wrong type", "correct the value")
 
 # Pairs
 LINE_COUNTS = _stop("line-counts", "the two sides have different numbers of lines", "find the extra line")

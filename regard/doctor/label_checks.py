@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from array import array
 from collections import defaultdict
 from collections.abc import Sequence
@@ -12,8 +11,7 @@ import numpy as np
 
 from regard.doctor import finding_kinds
 from regard.doctor.finding import FindingCollector, FindingKind
-from regard.doctor.text_checks import is_blank
-from regard.doctor.tolerant_reader import RecordBatch, Split
+from regard.doctor.split_reader import Split, SplitBatch
 
 MAX_LABELS = 5000
 """A column with more distinct values is not a label column; further values are not counted."""
@@ -39,14 +37,11 @@ class LabelCheck:
         self.collector, self.noun = collector, noun
         self.by_split: dict[Split, LabelCounts] = defaultdict(dict)
 
-    def update(self, batch: RecordBatch) -> None:
+    def update(self, batch: SplitBatch) -> None:
         """Count the labels of a batch."""
         lines_by_label = defaultdict[str, list[int]](list)
         for line, label in zip(batch.lines, batch.fields["label"], strict=True):
-            if is_blank(label):
-                self.collector.add_line(finding_kinds.EMPTY_LABEL, batch.file, line)
-            else:
-                lines_by_label[label].append(line)
+            lines_by_label[label].append(line)
         for label, lines in lines_by_label.items():
             self.add(batch.split, str(batch.file), label, lines)
 
@@ -149,16 +144,11 @@ class ScoreCheck:
         self.values: dict[str, tuple[array[float], array[int]]] = {}
         """Scores and their lines, by file."""
 
-    def update(self, batch: RecordBatch) -> None:
-        """Parse the scores of a batch."""
+    def update(self, batch: SplitBatch) -> None:
+        """Collect the scores of a batch."""
         values, lines = self.values.setdefault(str(batch.file), (array("f"), array("i")))
-        for line, text in zip(batch.lines, batch.fields["label"], strict=True):
-            number = _parse_number(text)
-            if number is None:
-                self.collector.add_line(finding_kinds.NO_NUMBER, batch.file, line, repr(text))
-            else:
-                values.append(number)
-                lines.append(line)
+        values.extend(batch.fields["label"])
+        lines.extend(batch.lines)
 
     def finish(self) -> None:
         """Add outliers: scores further outside the middle 90% than the width of that range."""
@@ -171,14 +161,6 @@ class ScoreCheck:
             for index in np.flatnonzero((scores < low - width) | (scores > high + width)):
                 message = f"{scores[index]:g}, most are between {low:g} and {high:g}"
                 self.collector.add_line(finding_kinds.OUT_OF_RANGE, file, int(lines[index]), message)
-
-
-def _parse_number(text: str) -> float | None:
-    try:
-        number = float(text)
-    except ValueError:
-        return None
-    return number if math.isfinite(number) else None
 
 
 def _first_few(numbers: Sequence[int]) -> str:

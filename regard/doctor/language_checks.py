@@ -7,7 +7,7 @@ from collections import Counter
 
 from regard.doctor import finding_kinds
 from regard.doctor.finding import FindingCollector
-from regard.doctor.tolerant_reader import RecordBatch
+from regard.doctor.split_reader import SplitBatch
 
 FIT_PAIRS, MIN_COUNT = 5000, 4
 MIN_LOG_ODDS = 4.0
@@ -22,12 +22,12 @@ class LanguageCheck:
 
     def __init__(self, collector: FindingCollector) -> None:
         self.collector = collector
-        self.pending: list[RecordBatch] = []
+        self.pending: list[SplitBatch] = []
         self.pending_rows = 0
         self.log_odds: dict[str, float] | None = None
         """Log-odds of each word on the source side against the target side."""
 
-    def update(self, batch: RecordBatch) -> None:
+    def update(self, batch: SplitBatch) -> None:
         """Check a batch of pairs. The first batches are buffered until the log-odds are estimated."""
         if self.log_odds is None:
             self.pending.append(batch)
@@ -57,7 +57,7 @@ class LanguageCheck:
             self._classify(batch)
         self.pending = []
 
-    def _classify(self, batch: RecordBatch) -> None:
+    def _classify(self, batch: SplitBatch) -> None:
         sources, targets = batch.fields["source"], batch.fields["target"]
         for line, source, target in zip(batch.lines, sources, targets, strict=True):
             if source == target:

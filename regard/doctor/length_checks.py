@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from regard.doctor import finding_kinds
 from regard.doctor.finding import FindingCollector, Severity
-from regard.doctor.tolerant_reader import TEXT_FIELDS, RecordBatch
+from regard.doctor.split_reader import TEXT_FIELDS, SplitBatch
 from regard.tokenization.tokenizer import Tokenizer
 
 MAX_HISTOGRAM_LENGTH = 1 << 16
@@ -72,7 +72,7 @@ class LengthCheck:
         self.max_length = max_length if max_length is not None or tokenizer is None else tokenizer.model_max_length
         self.distributions: dict[tuple[str, str, str], LengthDistribution] = {}
 
-    def update(self, batch: RecordBatch) -> None:
+    def update(self, batch: SplitBatch) -> None:
         """Measure the texts of a batch."""
         for side in (*TEXT_FIELDS, "words"):
             if side not in batch.fields:
@@ -105,7 +105,7 @@ class LengthCheck:
         return [len(ids) for ids in id_lists]
 
     def _check_truncation(
-        self, distribution: LengthDistribution, batch: RecordBatch, texts: Sequence[str], lengths: Sequence[int]
+        self, distribution: LengthDistribution, batch: SplitBatch, texts: Sequence[str], lengths: Sequence[int]
     ) -> None:
         assert self.max_length is not None
         if max(lengths, default=0) <= self.max_length:

@@ -11,7 +11,7 @@ import numpy as np
 
 from regard.doctor import finding_kinds
 from regard.doctor.finding import FindingCollector
-from regard.doctor.tolerant_reader import RecordBatch
+from regard.doctor.split_reader import SplitBatch
 
 MAX_LINE_CHARACTERS = 10_000
 """No sentence is longer than this."""
@@ -36,7 +36,7 @@ class PairCheck:
         self.collector, self.summaries = collector, summaries
         self.lengths: dict[Path, _PairLengths] = defaultdict(_PairLengths)
 
-    def update(self, batch: RecordBatch) -> None:
+    def update(self, batch: SplitBatch) -> None:
         """Check a batch of pairs."""
         sources, targets = batch.fields["source"], batch.fields["target"]
         lengths = self.lengths[batch.file]
@@ -52,7 +52,7 @@ class PairCheck:
             elif self.summaries and len(target) >= len(source):
                 self.collector.add_line(finding_kinds.LONG_SUMMARY, batch.file, line, target)
 
-    def _check_long_lines(self, batch: RecordBatch) -> None:
+    def _check_long_lines(self, batch: SplitBatch) -> None:
         for side in ("source", "target"):
             if max(map(len, batch.fields[side])) > MAX_LINE_CHARACTERS:
                 for line, text in zip(batch.lines, batch.fields[side], strict=True):

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from regard.doctor.finding import FindingCollector
 from regard.doctor.finding_kinds import LOOKALIKE, SCRIPT
-from regard.doctor.tolerant_reader import TEXT_FIELDS, RecordBatch
+from regard.doctor.split_reader import TEXT_FIELDS, SplitBatch
 
 LANGUAGE_SCRIPTS = {
     "Japanese": {"Han", "Hiragana", "Katakana"},
@@ -84,7 +84,7 @@ class ScriptCheck:
         self.collector = collector
         self.expected = {side: scripts_by_name(name) for side, name in expected.items()}
 
-    def update(self, batch: RecordBatch) -> None:
+    def update(self, batch: SplitBatch) -> None:
         """Check the texts of a batch."""
         for side in TEXT_FIELDS:
             if side in batch.fields:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from regard.doctor import finding_kinds
 from regard.doctor.finding import FindingCollector, excerpt
-from regard.doctor.tolerant_reader import TEXT_FIELDS, RecordBatch, Split
+from regard.doctor.split_reader import TEXT_FIELDS, Split, SplitBatch
 
 SAMPLE_SIZE = 5000
 ATTACHED_PUNCTUATION = re.compile(r"\w[.,;:!?](?:\s|$)")
@@ -26,7 +26,7 @@ class EmptyTextFilter:
     def __init__(self, collector: FindingCollector, blank_lines_separate: bool) -> None:
         self.collector, self.blank_lines_separate = collector, blank_lines_separate
 
-    def filter(self, batch: RecordBatch) -> RecordBatch:
+    def filter(self, batch: SplitBatch) -> SplitBatch:
         """Return the rows with text on every side."""
         names = [name for name in TEXT_FIELDS if name in batch.fields and name != "pair"]
         if all(all(batch.fields[name]) and not any(map(str.isspace, batch.fields[name])) for name in names):
@@ -36,7 +36,7 @@ class EmptyTextFilter:
             self._add(batch, names, empty)
         return batch.filter([not any(row) for row in zip(*empty.values(), strict=True)])
 
-    def _add(self, batch: RecordBatch, names: Sequence[str], empty: dict[str, list[bool]]) -> None:
+    def _add(self, batch: SplitBatch, names: Sequence[str], empty: dict[str, list[bool]]) -> None:
         for index, (line, row) in enumerate(zip(batch.lines, zip(*empty.values(), strict=True), strict=True)):
             if "question" in names and any(row):
                 self.collector.add_line(finding_kinds.EMPTY_QUESTION, batch.file, line, row=index + 1)
@@ -56,7 +56,7 @@ class StyleCheck:
         self.samples: dict[str, dict[Split, list[str]]] = defaultdict(lambda: defaultdict(list))
         self.files: dict[tuple[str, Split], str] = {}
 
-    def update(self, batch: RecordBatch) -> None:
+    def update(self, batch: SplitBatch) -> None:
         """Add the texts of a batch to the samples."""
         for name in TEXT_FIELDS:
             if name in batch.fields:

@@ -6,9 +6,9 @@ import enum
 from array import array
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
+from regard.data.line_blocks import BYTE_ORDER_MARK, LineBlock, decode_lines, read_raw_blocks
 from regard.doctor import finding_kinds
 from regard.doctor.character_checks import check_characters
 from regard.doctor.charset import detect_charset, detect_utf16_or_32
@@ -16,7 +16,6 @@ from regard.doctor.finding import FindingCollector
 from regard.doctor.line_endings import LineEndingCheck
 from regard.tokenization.text_files import DataError, read_raw_lines
 
-BLOCK_BYTES, BLOCK_LINES = 1 << 20, 1 << 14
 SAMPLE_LINES = 200
 
 
@@ -26,14 +25,6 @@ class Escaping(enum.Enum):
     NONE = "none"
     JSON = "json"
     """JSON: characters are checked after parsing."""
-
-
-@dataclass
-class LineBlock:
-    """A block of lines of a file, without line endings, and the number of the first line."""
-
-    first_line: int
-    texts: list[str]
 
 
 class TextFile:
@@ -59,7 +50,7 @@ class TextFile:
                 )
                 self.complete = False
                 return
-            for raw_lines in _raw_blocks(self.path):
+            for raw_lines in read_raw_blocks(self.path):
                 line_endings.update(self.num_lines + 1, raw_lines)
                 texts = self._read(raw_lines)
                 yield LineBlock(self.num_lines - len(texts) + 1, texts)
@@ -72,9 +63,9 @@ class TextFile:
 
     def _read(self, raw_lines: list[bytes]) -> list[str]:
         first = self.num_lines + 1
-        if first == 1 and raw_lines[0].startswith(b"\xef\xbb\xbf"):
+        if first == 1 and raw_lines[0].startswith(BYTE_ORDER_MARK):
             self.collector.add_file(finding_kinds.MARK, self.path, finding_kinds.MARK.message, lines=[1])
-            raw_lines[0] = raw_lines[0][3:]
+            raw_lines[0] = raw_lines[0].removeprefix(BYTE_ORDER_MARK)
         texts = self._decode(first, raw_lines)
         if self.escaping is Escaping.NONE:
             check_characters(self.path, range(first, first + len(texts)), texts, self.collector)
@@ -85,13 +76,9 @@ class TextFile:
     def _decode(self, first: int, raw_lines: Sequence[bytes]) -> list[str]:
         """Decode lines. Those that are not valid UTF-8 are decoded with the detected encoding."""
         try:
-            block = b"".join(raw_lines).decode()
+            return decode_lines(raw_lines)
         except UnicodeDecodeError:
             return self._decode_other_charset(first, raw_lines)
-        texts = block.split("\n")
-        if len(texts) > len(raw_lines):
-            texts.pop()  # the empty string after the last line ending
-        return [text.removesuffix("\r") for text in texts] if "\r" in block else texts
 
     def _decode_other_charset(self, first: int, raw_lines: Sequence[bytes]) -> list[str]:
         texts = [_decode_utf8(line) for line in raw_lines]
@@ -131,19 +118,6 @@ def _decode_utf8(line: bytes) -> str | None:
 
 def _strip_line_ending(line: str) -> str:
     return line.removesuffix("\n").removesuffix("\r")
-
-
-def _raw_blocks(path: Path) -> Iterator[list[bytes]]:
-    block: list[bytes] = []
-    size = 0
-    for _, line in read_raw_lines(path):
-        block.append(line)
-        size += len(line)
-        if size >= BLOCK_BYTES or len(block) >= BLOCK_LINES:
-            yield block
-            block, size = [], 0
-    if block:
-        yield block
 
 
 def _detect_utf16_or_32(path: Path) -> str | None:

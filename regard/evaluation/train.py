@@ -9,7 +9,7 @@ from typing import Any
 
 from regard.doctor.examination import examine_quick
 from regard.doctor.finding import Finding, Severity
-from regard.doctor.tolerant_reader import Split
+from regard.doctor.split_reader import Split
 from regard.evaluation.evaluate import evaluate, sample_outputs
 from regard.tasks.registry import TASKS
 from regard.training.recipe.data_pipeline import make_source

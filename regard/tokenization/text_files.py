@@ -87,10 +87,11 @@ def open_decompressed(path: str | Path) -> Iterator[BinaryIO]:
         try:
             yield stream
         except DECOMPRESSION_ERRORS as error:
-            raise _decompression_error(path, None, error) from None
+            raise decompression_error(path, None, error) from None
 
 
-def _decompression_error(path: str | Path, line: int | None, error: Exception) -> DataError:
+def decompression_error(path: str | Path, line: int | None, error: Exception) -> DataError:
+    """Return the error for an archive that cannot be decompressed."""
     return DataError(path, line, f"cannot decompress ({error}): the file is truncated or corrupt, compress it again")
 
 
@@ -105,7 +106,7 @@ def read_raw_lines(path: str | Path) -> Iterator[tuple[int, bytes]]:
             for line_number, line in enumerate(stream, 1):
                 yield line_number, line
         except DECOMPRESSION_ERRORS as error:
-            raise _decompression_error(path, line_number + 1, error) from None
+            raise decompression_error(path, line_number + 1, error) from None
 
 
 def read_lines(path: str | Path) -> Iterator[tuple[int, str]]:

@@ -12,7 +12,7 @@ from unit.doctor import corpora, faults
 
 from regard.data.formats import Cells, Quoting, Table
 from regard.doctor.examination import examine
-from regard.doctor.tolerant_reader import Split
+from regard.doctor.split_reader import Split
 
 DATA = Path(os.environ.get("REGARD_DATA", ""))
 pytestmark = pytest.mark.skipif(

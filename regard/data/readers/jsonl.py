@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import islice
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 from regard.data.example import Example
-from regard.data.fields import OPTIONAL_FIELDS, REQUIRED_FIELDS, ExampleBuilder, check_fields, missing_field_error
+from regard.data.fields import OPTIONAL_FIELDS, REQUIRED_FIELDS, FieldConverter, check_fields
 from regard.data.formats import JsonLines
-from regard.tokenization.text_files import DataError, read_lines
+from regard.data.line_blocks import LineBlock
+from regard.data.problem import DataProblem, ProblemKind
+from regard.data.record_batch import RecordBatch, make_batch
+
+RECORDS_PER_BATCH = 1024
 
 
 @runtime_checkable
@@ -22,28 +27,51 @@ class Records(Protocol):
     def __iter__(self) -> Iterator[Any]: ...
 
 
-def read_jsonl(files: Sequence[Path], file_format: JsonLines, builder: ExampleBuilder) -> Iterator[Example]:
-    """Read one example from each non-empty line."""
-    keys, example_type = file_format.keys, builder.example_type
-    for file in files:
-        check_fields(example_type, keys, file)
-        for line, text in read_lines(file):
-            if text and not text.isspace():
-                values = extract_fields(_parse_object(text, file, line), keys, example_type, file, line)
-                yield builder.build(values, file, line)
+def parse_jsonl(
+    file: Path, blocks: Iterable[LineBlock], file_format: JsonLines, converter: FieldConverter
+) -> Iterator[RecordBatch]:
+    """Yield the objects of a file."""
+    try:
+        check_fields(converter.example_type, file_format.keys, file)
+    except DataProblem as problem:
+        yield make_batch(file, (), {}, [problem])
+        return
+    for block in blocks:
+        problems: list[DataProblem] = []
+        lines: list[int] = []
+        rows: list[dict[str, Any]] = []
+        for line, text in enumerate(block.texts, block.first_line):
+            try:
+                record = _parse_object(text, file, line)
+                rows.append(_extract_fields(record, file_format.keys, converter.example_type, file, line))
+                lines.append(line)
+            except DataProblem as problem:
+                problems.append(problem)
+        yield converter.convert_rows(file, lines, rows, problems)
 
 
-def read_records(records: Records, file_format: JsonLines, builder: ExampleBuilder) -> Iterator[Example]:
-    """Read one example from each dictionary of a sequence, such as a `datasets.Dataset`."""
+def parse_records(records: Records, file_format: JsonLines, converter: FieldConverter) -> Iterator[RecordBatch]:
+    """Yield the dictionaries of a sequence, such as a `datasets.Dataset`."""
     file = Path("rows")
-    check_fields(builder.example_type, file_format.keys, file)
-    for number, row in enumerate(records, 1):
-        if not isinstance(row, Mapping):
-            raise DataError(file, number, f"expected a dictionary, found {type(row).__name__}")
-        yield builder.build(extract_fields(row, file_format.keys, builder.example_type, file, number), file, number)
+    check_fields(converter.example_type, file_format.keys, file)
+    numbered = enumerate(records, 1)
+    while group := list(islice(numbered, RECORDS_PER_BATCH)):
+        problems: list[DataProblem] = []
+        lines: list[int] = []
+        rows: list[dict[str, Any]] = []
+        for number, record in group:
+            try:
+                if not isinstance(record, Mapping):
+                    message = f"expected a dictionary, found {type(record).__name__}"
+                    raise DataProblem(ProblemKind.WRONG_TYPE, file, number, message)
+                rows.append(_extract_fields(record, file_format.keys, converter.example_type, file, number))
+                lines.append(number)
+            except DataProblem as problem:
+                problems.append(problem)
+        yield converter.convert_rows(file, lines, rows, problems)
 
 
-def extract_fields(
+def _extract_fields(
     record: Mapping[str, Any], keys: Mapping[str, str], example_type: type[Example], file: Path, line: int
 ) -> dict[str, Any]:
     """Look up the values of the fields of an example type. `keys` maps field names to keys or dotted paths."""
@@ -54,8 +82,10 @@ def extract_fields(
         if exists:
             values[name] = value
         elif name in REQUIRED_FIELDS[example_type] or name in keys:
-            hint = f'Set its key: JsonLines(keys={{"{name}": "..."}})'
-            raise missing_field_error(example_type, key, record, file, line, hint)
+            found = ", ".join(map(str, record))[:200] or "nothing"
+            described = f"no key {key!r}" + ("" if key == name else f" (for {name!r})")
+            message = f"{described}; found {found}. Give the key of {name!r} if it has another name"
+            raise DataProblem(ProblemKind.MISSING_KEY, file, line, message, text=f"missing {key}; found {found}")
     return values
 
 
@@ -72,13 +102,19 @@ def _lookup(container: Any, key: str) -> tuple[bool, Any]:
 
 
 def _parse_object(text: str, file: Path, line: int) -> dict[str, Any]:
+    if not text or text.isspace():
+        raise DataProblem(ProblemKind.BLANK_ROW, file, line, "the line is empty")
+
+    def problem(message: str, position: int = 0) -> DataProblem:
+        return DataProblem(ProblemKind.INVALID_JSON, file, line, message, text=text, position=position)
+
     try:
         value = json.loads(text)
     except json.JSONDecodeError as error:
         hint = " Is the file a single JSON document? JSON Lines needs one object per line" if line == 1 else ""
-        raise DataError(file, line, f"invalid JSON ({error.msg}, character {error.pos + 1}).{hint}") from None
+        raise problem(f"invalid JSON ({error.msg}, character {error.pos + 1}).{hint}", error.pos) from None
     except (RecursionError, ValueError) as error:
-        raise DataError(file, line, f"the JSON cannot be parsed ({type(error).__name__})") from None
+        raise problem(f"the JSON cannot be parsed ({type(error).__name__})") from None
     if not isinstance(value, dict):
-        raise DataError(file, line, f"expected a JSON object, {{...}}, found {text[:40]!r}")
+        raise problem(f"expected a JSON object, {{...}}, found {text[:40]!r}")
     return value

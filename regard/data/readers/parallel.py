@@ -2,47 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from itertools import zip_longest
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from regard.data.example import Pair
-from regard.tokenization.text_files import DataError, read_lines
+from regard.data.line_blocks import LineBlock
+from regard.data.problem import DataProblem, ProblemKind
+from regard.data.record_batch import RecordBatch
 
 
-def read_parallel(files: Sequence[Path]) -> Iterator[Pair]:
-    """Read pairs from a source and a target file, or from several such pairs of files, one after the other."""
-    if not files or len(files) % 2:
-        raise DataError(
-            files[0] if files else "",
-            None,
-            f"parallel text needs pairs of files (source, target); found {len(files)}. "
-            f"For one file with both columns, use the extension .tsv or .csv, or pass Table(...)",
+def parse_parallel(
+    source: Path, target: Path, source_blocks: Iterable[LineBlock], target_blocks: Iterable[LineBlock]
+) -> Iterator[RecordBatch]:
+    """Yield the pairs of two files. The rest of the longer one is read too, to count its lines."""
+    streams = [iter(source_blocks), iter(target_blocks)]
+    pending: list[list[str]] = [[], []]
+    files, first = {"source": source, "target": target}, 1
+    while True:
+        for side, stream in enumerate(streams):
+            if not pending[side] and (block := next(stream, None)):
+                pending[side] = block.texts
+        count = min(map(len, pending))
+        if not count:
+            break
+        fields = dict(zip(files, (side if len(side) == count else side[:count] for side in pending), strict=True))
+        yield RecordBatch(range(first, first + count), fields, files)
+        pending, first = [side[count:] for side in pending], first + count
+    counts = [
+        first - 1 + len(rest) + sum(len(block.texts) for block in stream)
+        for rest, stream in zip(pending, streams, strict=True)
+    ]
+    if counts[0] != counts[1]:
+        message = (
+            f"line count mismatch: {source} has {counts[0]:,} lines and {target} has {counts[1]:,}; line i of one "
+            "must be the translation of line i of the other. `regard doctor` locates the divergence"
         )
-    for source, target in zip(files[::2], files[1::2], strict=True):
-        yield from _read_pair(source, target)
-
-
-def _read_pair(source: Path, target: Path) -> Iterator[Pair]:
-    source_lines, target_lines = read_lines(source), read_lines(target)
-    for source_line, target_line in zip_longest(source_lines, target_lines):
-        if source_line is None or target_line is None:
-            if source_line is None:
-                line = target_line[0]
-                counts = line - 1, _last_line_number(target_lines, line)
-            else:
-                line = source_line[0]
-                counts = _last_line_number(source_lines, line), line - 1
-            raise DataError(
-                source if source_line is None else target,
-                line,
-                f"line count mismatch: {source} has {counts[0]:,} lines and {target} has {counts[1]:,}; line i of one "
-                f"must be the translation of line i of the other. `regard doctor` locates the divergence",
-            )
-        yield Pair(source=source_line[1], target=target_line[1], file=source, line=source_line[0])
-
-
-def _last_line_number(lines: Iterator[tuple[int, str]], number: int) -> int:
-    for number, _ in lines:  # noqa: B007, PLR1704 - only the last number is needed
-        pass
-    return number
+        shorter = source if counts[0] < counts[1] else target
+        problem = DataProblem(ProblemKind.LINE_COUNTS, shorter, min(counts) + 1, message)
+        yield RecordBatch((), {}, files, [problem])

@@ -63,7 +63,11 @@ def test_parallel_files_of_unequal_length_say_both_counts(tmp_path, left, right)
 
 def test_parallel_files_come_in_twos(tmp_path):
     fails("parallel text needs pairs of files .*found 3", Pair, [write(tmp_path, "a.x", "")] * 3, Parallel())
-    fails("cannot detect the format of Pair examples from the file extension", Pair, [write(tmp_path, "a.en", "")])
+    fails(
+        "cannot detect the format from the file extension: name a table .tsv or .csv",
+        Pair,
+        [write(tmp_path, "a.en", "")],
+    )
 
 
 def test_reading_is_lazy(tmp_path):
@@ -92,11 +96,13 @@ def test_columns_by_name_and_by_number(tmp_path):
     expected = [("a film", "good", 2), ("bad, bad\nfilm", "bad", 3), ("end", "bad", 5)]
     for found in (by_name, by_number):
         assert [(one.text, one.label, one.line) for one in found] == expected
-    no_header = list(read(LabeledText, [path], Table(columns={"text": 1, "label": -1})))
+    by_number = list(read(LabeledText, [path], Table(columns={"text": 1, "label": -1})))
+    assert [(one.text, one.label, one.line) for one in by_number] == expected  # the header is recognized
+    no_header = list(read(LabeledText, [path], Table(columns={"text": 1, "label": -1}, header=Header.NONE)))
     assert (no_header[0].text, no_header[0].line) == ("sentence", 1)
 
 
-@given(rows=st.lists(st.tuples(CELL, CELL, CELL), min_size=1, max_size=6))
+@given(rows=st.lists(st.tuples(CELL, CELL, CELL.filter(str.strip)), min_size=1, max_size=6))
 @property_settings
 def test_csv_as_the_csv_module_writes_it(tmp_path_factory, rows):
     """The oracle is Python's own writer: quotes, separators and line breaks inside cells."""
@@ -133,19 +139,34 @@ def test_names_for_numbers(tmp_path):
             r"line 2: the row has 3 cells, expected 2.*Does a cell contain the separator",
         ),
         ("a.tsv", "a\tb\nc\n", None, r"line 2: the row has 1 cells, expected 2.*broken in two"),
-        ("a.tsv", "a\tb\tc\n", None, r"line 1: missing column or key 'source'.*found a, b, c\. Set its column.*0 to 2"),
-        ("a.csv", "a\tb\n", None, r"look tab-separated: try Table\(separator="),
+        (
+            "a.tsv",
+            "a\tb\tc\n",
+            None,
+            r"line 1: no column 'source'; found a, b, c\. Give the column of 'source'.*0 to 2",
+        ),
+        ("a.csv", "a\tb\n", None, r"look tab-separated: set the separator to"),
         ("a.tsv", "a,b\n", None, r"look comma-separated"),
         (
             "a.csv",
             'a,b\nc,"d\ne,f\n',
             None,
-            r"line 2: the row that starts here is not valid CSV.*unclosed.*Quoting\.NONE",
+            r"line 2: the row that starts here is not valid CSV.*unclosed.*set quoting to \"none\"",
         ),
         ("a.csv", 'a,b\n"c"d,e\n', None, r"line 2: .*not valid CSV"),
-        ("a.tsv", "a\tb\n", Table(columns={"source": 0, "target": 5}), r"missing column or key '5'"),
-        ("a.tsv", "a\tb\n", Table(columns={"source": "x", "target": "b"}), r"missing column or key 'x'.*found a, b"),
-        ("a.tsv", "a\tb\n", Table(columns={"text": 0}), r"Pair has no field 'text'; its fields are source, target"),
+        ("a.tsv", "a\tb\n", Table(columns={"source": 0, "target": 5}), r"no column 5 \(for 'target'\)"),
+        (
+            "a.tsv",
+            "a\tb\n",
+            Table(columns={"source": "x", "target": "b"}),
+            r"no column 'x' \(for 'source'\); found a, b",
+        ),
+        (
+            "a.tsv",
+            "a\tb\n",
+            Table(columns={"text": 0}),
+            r"there is no field 'text' to give a column; the fields are source, target",
+        ),
         ("a.tsv", "a\tb\nc\n", Table(columns={"source": 0, "target": 1}, cells=Cells.AT_LEAST), "expected at least 2"),
         ("a.csv", b"a,b\nc,\xff\n", None, r"line 2: byte 3 .*not valid UTF-8"),
     ],
@@ -156,7 +177,7 @@ def test_broken_tables(tmp_path, name, text, form, match):
 
 def test_a_quotation_mark_left_open_does_not_swallow_the_file(tmp_path):
     path = write(tmp_path, "a.csv", 'a,b\n"c,d\n' + ("x" * 999 + ",y\n") * 20_000)
-    fails("line 2: .*field larger than field limit", Pair, [path])
+    fails("line 2: .*not valid CSV .unexpected end of data", Pair, [path])
 
 
 def test_the_last_column_can_be_the_rest_of_the_line(tmp_path):
@@ -171,7 +192,7 @@ def test_the_last_column_can_be_the_rest_of_the_line(tmp_path):
 
 def test_text_and_label_are_never_guessed_by_their_order(tmp_path):
     path = write(tmp_path, "a.tsv", "label\tsentence\n0\ta film\n")
-    fails("missing column or key 'text'.*found label, sentence", LabeledText, [path])
+    fails("no column 'text'; found label, sentence", LabeledText, [path])
 
 
 def test_quotes_are_text_where_asked(tmp_path):
@@ -195,7 +216,7 @@ def test_keys_lead_inside(tmp_path):
     ]:
         assert pairs(read(Pair, [path], JsonLines(keys=keys, join=join)))[0][:2] == expected
     fails('a string .set join=" "', Pair, [path], JsonLines(keys={"target": "x.y"}))
-    fails("missing column or key 'translation.de.2'", Pair, [path], JsonLines(keys={"target": "translation.de.2"}))
+    fails("no key 'translation.de.2' .for 'target'.", Pair, [path], JsonLines(keys={"target": "translation.de.2"}))
 
 
 @pytest.mark.parametrize(
@@ -203,7 +224,7 @@ def test_keys_lead_inside(tmp_path):
     [
         (
             '{"source": "a", "target": "b"}\n{"source": "a"}\n',
-            r"line 2: missing column or key 'target'.*found source\. Set its key",
+            r"line 2: no key 'target'; found source\. Give the key of 'target'",
         ),
         ('{"source": "a", "target": "b"}\n\n{"source": \n', r"line 3: invalid JSON \(.*character \d+\)"),
         ("[1, 2]\n", r"line 1: expected a JSON object, \{...\}, found '\[1, 2\]'"),
@@ -256,7 +277,7 @@ def test_records(of):
 
 def test_broken_records():
     for rows, example_type, match in [
-        ([{"text": "x"}, {"txt": "y"}], Document, "rows, line 2: missing column or key 'text'"),
+        ([{"text": "x"}, {"txt": "y"}], Document, "rows, line 2: no key 'text'; found txt"),
         ([{"words": ["a", "b"], "tags": ["O"]}], TaggedSentence, "2 words but 1 tags"),
         ([{"words": ["a"], "tags": [1.5]}], TaggedSentence, "'tags' should be a class name"),
         ([{"text": "a", "label": 0.5}], LabeledText, "'label' should be a class name .*, found 0.5"),

@@ -102,8 +102,8 @@ def test_only_blanks_and_tabs_separate(tmp_path):
 @pytest.mark.parametrize(
     ("text", "match"),
     [
-        ("a\tO\nb\n", r"line 2: expected 2 columns as in the previous lines, found 1: 'b'"),
-        ("a O\nb x O\n", r"line 2: expected 2 columns as in the previous lines, found 3"),
+        ("a\tO\nb\n", r"line 2: expected 2 columns as in the other lines, found 1: 'b'"),
+        ("a O\nb x O\n", r"line 2: expected 2 columns as in the other lines, found 3"),
         ("a\n", r"line 1: only one column, 'a': expected a word and a tag"),
         ("a\tO\n\tO\n", r"line 2: the word is missing"),
         ("a\tO\nb\t\n", r"line 2: the tag is missing"),

@@ -10,7 +10,7 @@ from unit.doctor import corpora
 
 from regard.data.formats import Conll
 from regard.doctor.examination import examine, examine_quick
-from regard.doctor.tolerant_reader import Split
+from regard.doctor.split_reader import Split
 
 SEEDS = st.integers(0, 2**32 - 1)
 

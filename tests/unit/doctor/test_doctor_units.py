@@ -12,7 +12,7 @@ from regard.doctor.finding import FindingCollector, Severity, excerpt
 from regard.doctor.finding_kinds import KINDS
 from regard.doctor.line_alignment import find_divergence, find_misaligned_range
 from regard.doctor.script_checks import script_of
-from regard.doctor.tolerant_reader import Split
+from regard.doctor.split_reader import Split
 
 
 @pytest.mark.parametrize(("letters", "script"), [

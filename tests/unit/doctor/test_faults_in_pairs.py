@@ -9,7 +9,7 @@ from unit.doctor import corpora, faults
 
 from regard.doctor.examination import examine
 from regard.doctor.finding import Severity
-from regard.doctor.tolerant_reader import Split
+from regard.doctor.split_reader import Split
 
 SCRIPTS = {"en": "Latin", "de": "Latin", "fr": "Latin", "ru": "Cyrillic", "el": "Greek"}
 COUNT, VALID = 120, 30

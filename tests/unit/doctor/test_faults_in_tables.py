@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from unit.doctor import corpora
 
 from regard.doctor.examination import examine
-from regard.doctor.tolerant_reader import Split
+from regard.doctor.split_reader import Split
 
 COUNT = 100
 PLACES = st.sets(st.integers(0, COUNT - 1), min_size=1, max_size=6).map(sorted)

@@ -11,8 +11,8 @@ from unit.doctor import corpora
 from regard.data.formats import Scheme
 from regard.data.tag_schemes import to_bio
 from regard.doctor.examination import examine
+from regard.doctor.split_reader import Split
 from regard.doctor.tag_checks import SENTENCE_EDGE, transition_fault
-from regard.doctor.tolerant_reader import Split
 from regard.tokenization.text_files import DataError
 
 COUNT = 60

@@ -3,10 +3,10 @@
 import pytest
 from unit.doctor import corpora, faults
 
-from regard.doctor import text_file
+from regard.data import line_blocks
 from regard.doctor.examination import examine, examine_quick
 from regard.doctor.line_alignment import find_divergence
-from regard.doctor.tolerant_reader import Split
+from regard.doctor.split_reader import Split
 
 
 def pairs(folder, name, sides):
@@ -44,7 +44,7 @@ def test_two_sides_part_exactly_where_a_line_is_missing(lost, longer):
 @pytest.mark.parametrize("longer", [0, 1])
 def test_line_counts_are_those_of_the_whole_files(tmp_path, monkeypatch, count, longer):
     """The rest of the longer file is read too, block by block."""
-    monkeypatch.setattr(text_file, "BLOCK_LINES", 4)
+    monkeypatch.setattr(line_blocks, "BLOCK_LINES", 4)
     sides = corpora.sentences(["en", "de"], 4 * count, 4)
     sides[1 - longer] = sides[1 - longer][:count]
     sides[longer][3 * count] = "caf\xe9".encode("latin-1")
@@ -60,7 +60,7 @@ def test_line_counts_are_those_of_the_whole_files(tmp_path, monkeypatch, count, 
 
 def test_lines_of_wrong_encoding_are_counted_through_the_whole_file(tmp_path):
     """Files are read in blocks: test the last line of a block, the first of the next, and a later one."""
-    block = text_file.BLOCK_LINES
+    block = line_blocks.BLOCK_LINES
     texts = [f"line {number}".encode() for number in range(2 * block + 100)]
     places = (1, block, block + 1, 2 * block + 7)
     for place in places:
