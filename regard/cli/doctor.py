@@ -16,9 +16,8 @@ from typer.core import TyperCommand
 from regard.progress import Progress
 
 if TYPE_CHECKING:
-    from regard.data.formats import Format
-    from regard.doctor.data_recipe import DataRecipe
     from regard.doctor.doctor_report import DoctorReport
+    from regard.training.recipe.schema import DataRecipe
 
 MULTI_VALUE_OPTIONS = ("--valid", "--test", "--script", "--columns")
 SEPARATORS = {"tab": "\t", "comma": ",", "space": " ", "blank": " ", "semicolon": ";"}
@@ -42,6 +41,30 @@ class QuotingChoice(enum.StrEnum):
 
     CSV = "csv"
     NONE = "none"
+
+
+class HeaderChoice(enum.StrEnum):
+    """Whether the first line of a table names its columns."""
+
+    GUESS = "guess"
+    FIRST_LINE = "first line"
+    NONE = "none"
+
+
+class CellsChoice(enum.StrEnum):
+    """How many cells a row of a table has."""
+
+    SAME = "same"
+    AT_LEAST = "at least"
+    REST = "rest"
+
+
+class UnitChoice(enum.StrEnum):
+    """The unit of plain text that is one document."""
+
+    LINE = "line"
+    PARAGRAPH = "paragraph"
+    FILE = "file"
 
 
 class MultiValueCommand(TyperCommand):
@@ -86,6 +109,10 @@ def doctor(
         str | None, typer.Option(help="Separator of a table: tab, comma, space, semicolon, or a character.")
     ] = None,
     quoting: Annotated[QuotingChoice | None, typer.Option(help="Quoting of the cells of a table.")] = None,
+    header: Annotated[HeaderChoice | None, typer.Option(help="Whether a table has a header. [guess]")] = None,
+    cells: Annotated[CellsChoice | None, typer.Option(help="Number of cells of a row of a table. [same]")] = None,
+    join: Annotated[str | None, typer.Option(help="JSON Lines: separator that joins a list of texts to one.")] = None,
+    unit: Annotated[UnitChoice | None, typer.Option(help="Plain text: the unit that is one document. [line]")] = None,
     max_lines: Annotated[int, typer.Option(min=1, help="Maximum number of line numbers per finding.")] = 5,
     as_json: Annotated[bool, typer.Option("--json", help="Print the report as one JSON object.")] = False,
 ) -> None:
@@ -95,15 +122,18 @@ def doctor(
     """
     from regard.doctor.examination import UsageError
 
-    recipe = _recipe(files, task, valid, test)
+    choices = {"quoting": quoting, "header": header, "cells": cells, "unit": unit}
+    keys: dict[str, Any] = {name: choice.value for name, choice in choices.items() if choice is not None}
+    if separator is not None:
+        keys["separator"] = SEPARATORS.get(separator, separator)
+    if join is not None:
+        keys["join"] = join
+    if task is not None:
+        splits = {"train": files, "valid": valid, "test": test}
+        keys |= {name: [str(path) for path in paths] for name, paths in splits.items() if paths}
+    recipe = _load_recipe(files, task, keys, _parse_columns(columns))
     options = _Options(
-        tokenizer=tokenizer or recipe.tokenizer,
-        max_length=max_length or recipe.max_length,
-        scripts=_parse_pairs("--script", script),
-        columns={**recipe.columns, **_parse_pairs("--columns", columns)},
-        separator=None if separator is None else SEPARATORS.get(separator, separator),
-        quoting=quoting,
-        max_lines=max_lines,
+        tokenizer=tokenizer, max_length=max_length, scripts=_parse_pairs("--script", script), max_lines=max_lines
     )
     try:
         report = _examine(recipe, options)
@@ -118,30 +148,30 @@ def doctor(
 
 @dataclass(frozen=True, kw_only=True)
 class _Options:
-    """Options of the command, besides the files."""
+    """Options of the command that are not keys of a recipe's data section."""
 
     tokenizer: Path | None
     max_length: int | None
     scripts: Mapping[str, str]
-    columns: Mapping[str, str | int]
-    separator: str | None
-    quoting: QuotingChoice | None
     max_lines: int
 
 
-def _recipe(files: list[Path], task: Task | None, valid: list[Path] | None, test: list[Path] | None) -> DataRecipe:
-    """Read the recipe, or build one from the command line."""
-    from regard.doctor.data_recipe import DataRecipe, read_data_recipe
-    from regard.doctor.split_reader import Split
+def _load_recipe(
+    files: list[Path], task: Task | None, keys: Mapping[str, Any], columns: Mapping[str, str | int]
+) -> DataRecipe:
+    """Read the recipe, with the keys of its data section that were given as options, or make one of the options."""
+    from regard.tasks.registry import TASKS
+    from regard.training.recipe.schema import DataRecipe, load_data_recipe
 
     if task is not None:
-        splits = {Split.TRAIN: files, Split.VALID: valid or [], Split.TEST: test or []}
-        return DataRecipe(task=task.value, files={split: paths for split, paths in splits.items() if paths})
+        values = {"task": task.value, "data": {**keys, "columns": columns}}
+        return DataRecipe.model_validate(values, context=TASKS)
     if len(files) != 1 or files[0].suffix != ".toml":
         raise typer.BadParameter("expected --task, such as --task translate, or one recipe.toml")
     if not files[0].exists():
         raise typer.BadParameter(f"{files[0]}: file not found")
-    return read_data_recipe(files[0])
+    overrides = {**keys, **{f"columns.{name}": column for name, column in columns.items()}}
+    return load_data_recipe(files[0], {f"data.{name}": value for name, value in overrides.items()}, tasks=TASKS)
 
 
 def _parse_pairs(option: str, words: list[str] | None) -> dict[str, str]:
@@ -155,49 +185,37 @@ def _parse_pairs(option: str, words: list[str] | None) -> dict[str, str]:
     return pairs
 
 
-def _format(recipe: DataRecipe, options: _Options) -> Format:
-    """The file format: by the options, else detected from the file extension; with the columns of the options."""
-    from regard.data.example import EXAMPLE_TYPES
-    from regard.data.formats import Cells, JsonLines, Quoting, Table
-    from regard.data.reader import detect_format
-    from regard.doctor.split_reader import Split
-
-    columns = {name: int(value) if str(value).isdecimal() else value for name, value in options.columns.items()}
-    if options.separator is not None:
-        quoting = None if options.quoting is None else Quoting(options.quoting.value)
-        by_index = columns and all(isinstance(value, int) for value in columns.values())
-        cells = Cells.SAME if not by_index else Cells.REST if options.separator == " " else Cells.AT_LEAST
-        return Table(columns=columns, separator=options.separator, quoting=quoting, cells=cells)
-    match detect_format(EXAMPLE_TYPES[recipe.task], recipe.files[Split.TRAIN]):
-        case Table():
-            return Table(columns=columns, quoting=None if options.quoting is None else Quoting(options.quoting.value))
-        case JsonLines():
-            return JsonLines(keys={name: str(value) for name, value in options.columns.items()}, join=" ")
-        case file_format:
-            return file_format
+def _parse_columns(words: list[str] | None) -> dict[str, str | int]:
+    """Parse `text=sentence label=3`: a column is a name or a number."""
+    pairs = _parse_pairs("--columns", words)
+    return {name: int(value) if value.removeprefix("-").isdecimal() else value for name, value in pairs.items()}
 
 
 def _examine(recipe: DataRecipe, options: _Options) -> DoctorReport:
     """Examine the files, with a progress bar on standard error."""
     from regard.doctor.examination import examine
+    from regard.doctor.recipe_data import data_files, data_formats
+    from regard.training.recipe.schema import PretrainedTokenizerSection
 
-    tokenizer = None
-    if options.tokenizer is not None:
+    tokenizer, tokenizer_path = None, options.tokenizer
+    if tokenizer_path is None and isinstance(recipe.tokenizer, PretrainedTokenizerSection):
+        tokenizer_path = Path(recipe.tokenizer.load)
+    if tokenizer_path is not None:
         from regard.tokenization.tokenizer_loader import load_tokenizer
 
-        tokenizer = load_tokenizer(options.tokenizer)
-    file_format = _format(recipe, options)
-    paths = [path for files in recipe.files.values() for path in files if path.is_file()]
+        tokenizer = load_tokenizer(tokenizer_path)
+    splits = data_files(recipe)
+    paths = [path for files in splits.values() for path in files if path.is_file()]
     compressed = any(path.suffix in (".gz", ".xz", ".zst") for path in paths)
     total = None if compressed else sum(path.stat().st_size for path in paths)
     with Progress("reading", total) as progress:
         return examine(
-            recipe.task,
-            recipe.files,
-            file_format=file_format,
+            recipe.task.name,
+            splits,
+            file_format=data_formats(recipe),
             scripts=options.scripts,
             tokenizer=tokenizer,
-            max_length=options.max_length,
+            max_length=options.max_length or recipe.data.max_length,
             max_lines=options.max_lines,
             on_bytes_read=progress.advance,
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Protocol, runtime_checkable
@@ -10,6 +11,7 @@ from regard.data.example import EXAMPLE_TYPES, Document, LabeledText, Pair, Ques
 from regard.data.fields import LabelType
 from regard.data.formats import Conll, Format, Parallel, Text
 from regard.data.reader import detect_format
+from regard.doctor import finding_kinds
 from regard.doctor.answer_checks import AnswerCheck
 from regard.doctor.doctor_report import DoctorReport
 from regard.doctor.duplicates import DuplicateCheck
@@ -24,9 +26,11 @@ from regard.doctor.script_checks import ScriptCheck
 from regard.doctor.split_reader import Split, SplitBatch, SplitReader
 from regard.doctor.tag_checks import TagCheck
 from regard.doctor.text_checks import EmptyTextFilter, StyleCheck
+from regard.doctor.text_file import TextFile
 from regard.tokenization.tokenizer import Tokenizer
 
 SplitFiles = Mapping[Split, Sequence[Path]]
+SplitFormats = Mapping[Split, Format]
 
 
 @runtime_checkable
@@ -44,7 +48,7 @@ def examine(
     task: str,
     files: SplitFiles,
     *,
-    file_format: Format | None = None,
+    file_format: Format | SplitFormats | None = None,
     scripts: Mapping[str, str] | None = None,
     tokenizer: Tokenizer | None = None,
     max_length: int | None = None,
@@ -67,7 +71,7 @@ def examine(
 
 
 def examine_quick(
-    task: str, files: SplitFiles, *, file_format: Format | None = None, max_lines: int = 5
+    task: str, files: SplitFiles, *, file_format: Format | SplitFormats | None = None, max_lines: int = 5
 ) -> DoctorReport:
     """Run only the fast checks, as training does: bytes, columns, alignment, empty texts, labels, tags, answers.
 
@@ -83,7 +87,7 @@ class _Examination:
         self,
         task: str,
         files: SplitFiles,
-        file_format: Format | None,
+        file_format: Format | SplitFormats | None,
         collector: FindingCollector,
         on_bytes_read: Callable[[int], None],
     ) -> None:
@@ -91,10 +95,21 @@ class _Examination:
             raise ValueError(f"unknown task {task!r}; the tasks are {', '.join(EXAMPLE_TYPES)}")
         self.task, self.files, self.collector = task, {split: list(paths) for split, paths in files.items()}, collector
         self.example_type = EXAMPLE_TYPES[task]
-        self.file_format = file_format or detect_format(self.example_type, next(iter(self.files.values())))
-        _check_files(self.files, self.file_format)
-        self.label_type = LabelType.SCORE if task == "embed" else LabelType.CLASS
-        self.reader = SplitReader(self.example_type, self.file_format, self.label_type, collector, on_bytes_read)
+        self.formats = self._find_formats(file_format)
+        for split, paths in self.files.items():
+            _check_files(split, paths, self.formats[split])
+        self.on_bytes_read = on_bytes_read
+        self.text_files: dict[str, TextFile] = {}
+
+    def _find_formats(self, file_format: Format | SplitFormats | None) -> SplitFormats:
+        """Return the format of each split: as given, or else by the extension of its first file."""
+        if isinstance(file_format, Mapping):
+            return file_format
+        return {split: file_format or detect_format(self.example_type, paths) for split, paths in self.files.items()}
+
+    def _reader(self, split: Split, collector: FindingCollector, on_bytes_read: Callable[[int], None]) -> SplitReader:
+        label_type = LabelType.SCORE if self.task == "embed" else LabelType.CLASS
+        return SplitReader(self.example_type, self.formats[split], label_type, collector, on_bytes_read)
 
     def run(self, scripts: Mapping[str, str], tokenizer: Tokenizer | None, max_length: int | None) -> DoctorReport:
         lengths = LengthCheck(self.collector, tokenizer, max_length)
@@ -122,24 +137,39 @@ class _Examination:
         if self.example_type is LabeledText:
             return [ScoreCheck(self.collector) if self.task == "embed" else LabelCheck(self.collector)]
         if self.example_type is TaggedSentence:
-            return [TagCheck(self.collector, self.file_format.scheme if isinstance(self.file_format, Conll) else None)]
+            schemes = {file_format.scheme for file_format in self.formats.values() if isinstance(file_format, Conll)}
+            return [TagCheck(self.collector, schemes.pop() if len(schemes) == 1 else None)]
         return [AnswerCheck(self.collector)] if self.example_type is Question else []
 
     def _read(self, checks: Sequence[Check]) -> None:
         empty_texts = EmptyTextFilter(self.collector, blank_lines_separate=self.example_type is Document)
         for split, paths in self.files.items():
-            for batch in self.reader.read(split, paths):
+            num_rows = Counter[str]()
+            reader = self._reader(split, self.collector, self.on_bytes_read)
+            for batch in reader.read(split, paths):
                 nonempty = empty_texts.filter(batch)
+                for file in {*batch.files.values()}:
+                    num_rows[str(file)] += len(nonempty.lines)
                 for check in checks if nonempty.lines else ():
                     check.update(nonempty)
+            self.text_files |= reader.text_files
+            self._check_content(paths, num_rows)
         for check in checks:
             check.finish()
-        for paths in self.files.values() if isinstance(self.file_format, Parallel) else ():
-            self._check_alignment(paths)
+        for split, paths in self.files.items():
+            if isinstance(self.formats[split], Parallel):
+                self._check_alignment(paths)
+
+    def _check_content(self, paths: Sequence[Path], num_rows: Mapping[str, int]) -> None:
+        """Report files of empty lines, and tables with nothing below the header."""
+        for path in paths:
+            file = self.text_files.get(str(path))
+            if file is not None and file.complete and file.num_lines and not num_rows.get(str(path)):
+                self.collector.add_file(finding_kinds.NO_EXAMPLE, path, finding_kinds.NO_EXAMPLE.message)
 
     def _check_alignment(self, paths: Sequence[Path]) -> None:
         for source, target in zip(paths[::2], paths[1::2], strict=True):
-            sides = [self.reader.text_files[str(path)] for path in (source, target)]
+            sides = [self.text_files[str(path)] for path in (source, target)]
             if not all(side.complete and side.num_lines for side in sides):
                 continue
             lengths = [side.line_lengths for side in sides]
@@ -150,15 +180,14 @@ class _Examination:
         """Read the rows of a split again, without adding findings."""
         unused = FindingCollector()
         empty_texts = EmptyTextFilter(unused, blank_lines_separate=self.example_type is Document)
-        reader = SplitReader(self.example_type, self.file_format, self.label_type, unused, lambda _: None)
-        return map(empty_texts.filter, reader.read(split, self.files[split]))
+        return map(empty_texts.filter, self._reader(split, unused, lambda _: None).read(split, self.files[split]))
 
     def _report(
         self, checks: Sequence[Check], lengths: Sequence[LengthDistribution], max_length: int | None
     ) -> DoctorReport:
         candidates = [check.labels if isinstance(check, TagCheck) else check for check in checks]
         labels = next((check.counts() for check in candidates if isinstance(check, LabelCheck)), {})
-        line_counts = {name: file.num_lines for name, file in self.reader.text_files.items()}
+        line_counts = {name: file.num_lines for name, file in self.text_files.items()}
         return DoctorReport(
             task=self.task,
             files=line_counts,
@@ -169,19 +198,18 @@ class _Examination:
         )
 
 
-def _check_files(files: SplitFiles, file_format: Format) -> None:
+def _check_files(split: Split, paths: Sequence[Path], file_format: Format) -> None:
     """Raise UsageError for missing or unpaired files before anything is read."""
-    for split, paths in files.items():
-        for path in paths:
-            if not path.exists():
-                raise UsageError(f"{path}: file not found")
-            if path.is_dir() and not isinstance(file_format, Text):
-                raise UsageError(f"{path}: is a folder; expected a file")
-        if isinstance(file_format, Parallel) and len(paths) % 2:
-            raise UsageError(
-                f"{split}: parallel text needs pairs of files (source, target); found {len(paths)}: "
-                + ", ".join(map(str, paths))
-            )
+    for path in paths:
+        if not path.exists():
+            raise UsageError(f"{path}: file not found")
+        if path.is_dir() and not isinstance(file_format, Text):
+            raise UsageError(f"{path}: is a folder; expected a file")
+    if isinstance(file_format, Parallel) and len(paths) % 2:
+        raise UsageError(
+            f"{split}: parallel text needs pairs of files (source, target); found {len(paths)}: "
+            + ", ".join(map(str, paths))
+        )
 
 
 class UsageError(ValueError):

@@ -75,6 +75,11 @@ LONG_LINE = _warn(
     "{lines} with more than 10,000 characters",
     "check for lost line breaks",
 )
+NO_EXAMPLE = _stop(
+    "no-example",
+    "the file contains no examples: every line is empty, or cannot be read",
+    "check the path and the content",
+)
 EMPTY = _warn("empty-line", "{lines} without text", "remove the empty lines", stop_fraction=0.5)
 
 # Tables and JSON

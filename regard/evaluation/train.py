@@ -9,10 +9,11 @@ from typing import Any
 
 from regard.doctor.examination import examine_quick
 from regard.doctor.finding import Finding, Severity
+from regard.doctor.finding_kinds import HEADER
+from regard.doctor.recipe_data import data_files, data_formats
 from regard.doctor.split_reader import Split
 from regard.evaluation.evaluate import evaluate, sample_outputs
 from regard.tasks.registry import TASKS
-from regard.training.recipe.data_pipeline import make_source
 from regard.training.recipe.preflight import check_recipe
 from regard.training.recipe.schema import Recipe, load_recipe
 from regard.training.run.run import run_training
@@ -48,16 +49,21 @@ def default_run_dir(recipe: str | Path | Recipe) -> Path:
 
 def check_data(recipe: Recipe) -> None:
     """Run the doctor's quick checks: raise an error for findings that block training, print warnings to stderr."""
-    splits = {Split.TRAIN: recipe.data.train, Split.VALID: recipe.data.valid}
-    files = {split: [Path(path) for path in paths] for split, paths in splits.items() if paths}
-    report = examine_quick(recipe.task.name, files, file_format=make_source(recipe, recipe.data.train).file_format)
-    lines = [_format_finding(finding) for finding in report.findings if finding.severity is not Severity.NOTE]
+    splits, formats = data_files(recipe), data_formats(recipe)
+    splits.pop(Split.TEST, None)  # training does not read it
+    report = examine_quick(recipe.task.name, splits, file_format=formats)
+    lines = [_format_finding(finding) for finding in report.findings if _is_shown(finding)]
     if not report.ok:
         raise ValueError(
             "the data has errors that must be fixed first (details: `regard doctor`):\n" + "\n".join(lines)
         )
     for line in lines:
         sys.stderr.write(line + "\n")
+
+
+def _is_shown(finding: Finding) -> bool:
+    """Whether training names a finding: those of consequence, and a first line that it does not take for an example."""
+    return finding.severity is not Severity.NOTE or finding.kind == HEADER.name
 
 
 def _format_finding(finding: Finding) -> str:

@@ -80,11 +80,9 @@ class _TableParser:
         self.converter, self.layout = converter, layout
 
     def without_header(self, rows: Rows, problems: list[DataProblem]) -> Rows:
-        """Return the rows below the header. A header with another number of cells than the rows is a problem."""
+        """Return the rows below the header."""
         if not self.layout.has_header:
             return rows
-        if len(rows.cells) > 1:
-            self._drop_ragged(rows.select([0]), problems)
         if not self.layout.has_names:
             names = ", ".join(rows.cells[0])[:200]
             message = f"the first line is read as the names of the columns ({names}), not as an example"
@@ -167,7 +165,11 @@ def detect_layout(
         columns = {name: index for index, name in enumerate(required)}
     guessed = not has_names and file_format.header is Header.GUESS and len(first) == width
     has_header = has_names or (guessed and _looks_like_header(columns, rows))
-    if not has_header and len(first) != width and file_format.cells is not Cells.AT_LEAST:
+    at_least = file_format.cells is Cells.AT_LEAST
+    if has_header and len(first) != width and not at_least:
+        message = f"the header has {len(first)} cells, the rows have {width}: look for a missing name, or a broken line"
+        raise DataProblem(ProblemKind.RAGGED, file, line, message, text=", ".join(first))
+    if not has_header and len(first) != width and not at_least:
         index = next(index for index, cells in enumerate(rows.cells) if len(cells) == width)
         first, line = rows.cells[index], rows.lines[index]
     indices = {}

@@ -12,20 +12,18 @@ from regard.data.batches import Batches, LengthBatching, PackedBatching
 from regard.data.corpus import Corpus
 from regard.data.encoders.encoder_base import Encoder
 from regard.data.encoding import encode
-from regard.data.example import Document, Example, LabeledText, Pair, Question, TaggedSentence
-from regard.data.formats import Conll, Format, Header, JsonLines, Quoting, Table, Text, Unit
+from regard.data.example import Document, LabeledText, Pair, Question, TaggedSentence
 from regard.data.label_ids import collect_labels
 from regard.data.length_policy import LengthPolicy, SlidingWindow, StrictLength, Truncation
-from regard.data.reader import detect_format
 from regard.data.source import DataSource, fingerprints_from_json, fingerprints_to_json
 from regard.files import read_json, write_json
 from regard.tokenization import algorithms
 from regard.tokenization.tokenizer import SpecialTokens, Tokenizer
 from regard.tokenization.tokenizer_loader import load_tokenizer
 from regard.tokenization.tokenizer_trainer import train_tokenizer
+from regard.training.recipe.data_format import data_format
 from regard.training.recipe.objective_section import DistillationSection
 from regard.training.recipe.schema import (
-    DataSection,
     NewTokenizerSection,
     PretrainedNetworkSection,
     PretrainedTokenizerSection,
@@ -53,7 +51,7 @@ class TrainingData:
 
 def make_source(recipe: Recipe, files: tuple[str, ...]) -> DataSource:
     """Return the examples in these files."""
-    return DataSource(recipe.task.example, files, _file_format(recipe.data, recipe.task.example, files))
+    return DataSource(recipe.task.example, files, data_format(recipe, files))
 
 
 def read_labels(recipe: Recipe) -> tuple[str, ...]:
@@ -190,28 +188,6 @@ def _batching(recipe: Recipe, max_length: int | None) -> LengthBatching | Packed
         return LengthBatching(tokens)
     length = recipe.data.max_length or min(DEFAULT_MAX_LENGTH, tokens)
     return PackedBatching(tokens, min(length, max_length or length, tokens))
-
-
-def _file_format(data: DataSection, example_type: type[Example], files: tuple[str, ...]) -> Format:
-    file_format = detect_format(example_type, [Path(file) for file in files]) if not data.separator else Table()
-    match file_format:
-        case Table():
-            quoting = None if data.quoting is None else Quoting(data.quoting)
-            return Table(columns=data.columns, separator=data.separator, quoting=quoting, header=Header(data.header))
-        case JsonLines():
-            return JsonLines(keys={name: str(key) for name, key in data.columns.items()}, join=data.join)
-        case Conll():
-            return Conll(word=_column_number(data, "word", 0), tag=_column_number(data, "tag", -1))
-        case Text():
-            return Text(unit=Unit(data.unit))
-    return file_format
-
-
-def _column_number(data: DataSection, name: str, default: int) -> int:
-    value = data.columns.get(name, default)
-    if not isinstance(value, int):
-        raise ValueError(f"data.columns.{name} is {value!r}: columns of this format have no names, give an integer")
-    return value
 
 
 def _train_tokenizer(recipe: Recipe, section: NewTokenizerSection) -> Tokenizer:

@@ -6,15 +6,11 @@ from pathlib import Path
 
 import torch
 
-from regard.data.example import Pair
-from regard.data.fields import OPTIONAL_FIELDS, REQUIRED_FIELDS
-from regard.data.formats import Conll, JsonLines, Table
-from regard.data.reader import detect_format
 from regard.families.family import ConfigError
 from regard.tokenization.io import TokenizerError
-from regard.tokenization.text_files import DataError
 from regard.tokenization.tokenizer_trainer import check_vocabulary
 from regard.training.optim.optimizer import freeze
+from regard.training.recipe.data_format import data_format
 from regard.training.recipe.data_pipeline import tokenizer_spec
 from regard.training.recipe.network_factory import provisional_network_config
 from regard.training.recipe.schema import NewTokenizerSection, PretrainedNetworkSection, Recipe, RecipeError
@@ -85,27 +81,5 @@ def _check_files(recipe: Recipe, split: str, files: tuple[str, ...]) -> None:
     for file in files:
         if not Path(file).exists():
             raise RecipeError(f"data.{split}: file not found: {file} (paths are relative to the recipe)")
-    example_type = recipe.task.example
-    if not files or recipe.data.separator:
-        return
-    try:
-        file_format = detect_format(example_type, [Path(file) for file in files])
-    except DataError:
-        parallel = ", or two parallel text files" if example_type is Pair else ""
-        raise RecipeError(
-            f"data.{split}: unknown file format: {files[0]}. Use tables (.tsv, .csv) or JSON Lines (.jsonl) with "
-            f"{' and '.join(REQUIRED_FIELDS[example_type])}{parallel}"
-        ) from None
-    match file_format:
-        case Table() | JsonLines():
-            allowed = (*REQUIRED_FIELDS[example_type], *OPTIONAL_FIELDS[example_type])
-        case Conll():
-            allowed = ("word", "tag")
-        case _:
-            allowed = ()
-    for name in recipe.data.columns:
-        if not allowed:
-            raise RecipeError(f"data.columns: {files[0]} is not a table, so it has no columns: remove the key")
-        if name not in allowed:
-            hint = did_you_mean(name, allowed)
-            raise RecipeError(f"data.columns: task {recipe.task.name!r} has {', '.join(allowed)}, not {name!r}{hint}")
+    if files:
+        data_format(recipe, files, split)

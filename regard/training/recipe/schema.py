@@ -19,10 +19,10 @@ from __future__ import annotations
 
 import sys
 import tomllib
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from types import MappingProxyType
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
 from pydantic import (
     BeforeValidator,
@@ -35,6 +35,7 @@ from pydantic import (
     model_validator,
 )
 
+from regard.data.example import EXAMPLE_TYPES
 from regard.training.recipe import toml
 from regard.training.recipe.base import Integer, PositiveInt, Section, StrictBool
 from regard.training.recipe.errors import RecipeSource, format_errors
@@ -71,6 +72,9 @@ class DataSection(Section):
     """Tables: whether cells are quoted. Default: csv with a comma as separator, none otherwise."""
     header: Literal["guess", "first line", "none"] = "guess"
     """Tables: whether the first line names the columns."""
+    cells: Literal["same", "at least", "rest"] | None = None
+    """Tables: how many cells a row has: as many as the others, or at least as many as the columns need. With `rest`,
+    the last column reaches to the end of the line. Default: rest for a space and columns by number, else same."""
     join: str | None = None
     """JSON Lines: separator that joins a list of strings into one text."""
     unit: Literal["line", "paragraph", "file"] = "line"
@@ -160,32 +164,44 @@ NetworkSection = Annotated[
 def _find_task(value: Any, info: Any) -> AnyTask:
     """Return the declaration of a task. The tasks that a recipe may name are passed to `load_recipe`."""
     tasks: Mapping[str, AnyTask] = info.context or {}
-    names = [name for name, task in tasks.items() if task.objectives]
-    if value not in names:
-        raise ValueError(f"expected {', '.join(map(repr, names))}, found {value!r}{did_you_mean(value, names)}")
+    return _find_in({name: task for name, task in tasks.items() if task.objectives}, value)
+
+
+def _find_data_task(value: Any, info: Any) -> AnyTask:
+    """Return the declaration of a task whose data can be read."""
+    tasks: Mapping[str, AnyTask] = info.context or {}
+    return _find_in({name: task for name, task in tasks.items() if name in EXAMPLE_TYPES}, value)
+
+
+def _find_in(tasks: Mapping[str, AnyTask], value: Any) -> AnyTask:
+    if not isinstance(value, str) or value not in tasks:
+        names = ", ".join(map(repr, tasks))
+        raise ValueError(f"expected {names}, found {value!r}{did_you_mean(str(value), tasks)}")
     return tasks[value]
 
 
 if TYPE_CHECKING:
     RecipeTask = AnyTask
+    DataTask = AnyTask
 else:  # pydantic would look into the declaration
     RecipeTask = Annotated[Any, PlainValidator(_find_task), PlainSerializer(lambda task: task.name)]
+    DataTask = Annotated[Any, PlainValidator(_find_data_task), PlainSerializer(lambda task: task.name)]
 
 
-class Recipe(Section):
-    """A complete recipe."""
+class DataRecipe(Section):
+    """A recipe for the doctor: all that it holds is validated, but only the task and the data are required."""
 
-    task: RecipeTask
+    task: DataTask
     """What the trained model does."""
     seed: Integer = 1
     """Seed of all random numbers. Two runs with the same recipe and seed are bit-identical."""
     output: str | None = None
     """Run directory. Default: `runs/` and the name of the recipe."""
     data: DataSection
-    tokenizer: TokenizerSection
-    network: NetworkSection
-    objective: ObjectiveConfig
-    training: TrainingSection
+    tokenizer: TokenizerSection | None = None
+    network: NetworkSection | None = None
+    objective: ObjectiveConfig | None = None
+    training: TrainingSection | None = None
 
     @model_validator(mode="before")
     @classmethod
@@ -203,6 +219,17 @@ class Recipe(Section):
         if "tokenizer" not in result and isinstance(network, dict) and "load" in network:
             result["tokenizer"] = {"load": network["load"]}
         return result
+
+
+class Recipe(DataRecipe):
+    """A complete recipe."""
+
+    task: RecipeTask
+    """What the trained model does."""
+    tokenizer: TokenizerSection
+    network: NetworkSection
+    objective: ObjectiveConfig
+    training: TrainingSection
 
     @model_validator(mode="after")
     def _check_consistency(self) -> Recipe:
@@ -230,7 +257,22 @@ def load_recipe(
 
     `tasks` are the tasks that a recipe may name: `regard.tasks.registry.TASKS`.
     """
-    path = Path(path)
+    return _load(Recipe, Path(path), overrides, tasks)
+
+
+def load_data_recipe(
+    path: str | Path, overrides: Mapping[str, Any] | Sequence[str] = (), *, tasks: Mapping[str, AnyTask]
+) -> DataRecipe:
+    """Read a recipe file of which only the task and the data need to be there."""
+    return _load(DataRecipe, Path(path), overrides, tasks)
+
+
+AnyRecipe = TypeVar("AnyRecipe", bound=DataRecipe)
+
+
+def _load(
+    schema: type[AnyRecipe], path: Path, overrides: Mapping[str, Any] | Sequence[str], tasks: Mapping[str, AnyTask]
+) -> AnyRecipe:
     try:
         text = path.read_text(encoding="utf-8")
         values = tomllib.loads(text)
@@ -245,29 +287,22 @@ def load_recipe(
     for origin, names in ((path, renamed), ("command line", renamed_overrides)):
         if names:
             sys.stderr.write(f"{origin}: renamed: {describe_renamed(names)}\n")
-    return parse_recipe(_apply_overrides(values, changes), path, text, changes, renamed, tasks=tasks)
+    return _parse(schema, _apply_overrides(values, changes), RecipeSource(values, path, text, changes, renamed), tasks)
 
 
-def parse_recipe(
-    values: Mapping[str, Any],
-    path: Path,
-    text: str = "",
-    overrides: Collection[str] = (),
-    renamed: Mapping[str, str] = MappingProxyType({}),
-    *,
-    tasks: Mapping[str, AnyTask],
-) -> Recipe:
-    """Validate the values of a recipe file, and resolve its paths relative to the directory of the file.
+def parse_recipe(values: Mapping[str, Any], path: Path, text: str = "", *, tasks: Mapping[str, AnyTask]) -> Recipe:
+    """Validate the values of a recipe file, and resolve its paths relative to the directory of the file."""
+    return _parse(Recipe, values, RecipeSource(values, path, text, ()), tasks)
 
-    `overrides` are the keys that were set on the command line, and `renamed` what `legacy_keys.upgrade` renamed: error
-    messages need both to point to the right line.
-    """
+
+def _parse(
+    schema: type[AnyRecipe], values: Mapping[str, Any], source: RecipeSource, tasks: Mapping[str, AnyTask]
+) -> AnyRecipe:
     try:
-        recipe = Recipe.model_validate(dict(values), context=tasks)
+        recipe = schema.model_validate(dict(values), context=tasks)
     except ValidationError as error:
-        source = RecipeSource(values, path, text, overrides, renamed)
-        raise RecipeError(format_errors(error, Recipe, source)) from None
-    return _resolve_paths(recipe, path.parent.resolve())
+        raise RecipeError(format_errors(error, schema, replace(source, values=values))) from None
+    return _resolve_paths(recipe, source.path.parent.resolve())
 
 
 def recipe_to_toml(recipe: Recipe) -> str:
@@ -306,7 +341,7 @@ def _apply_overrides(values: Mapping[str, Any], overrides: Mapping[str, Any]) ->
     return result
 
 
-def _resolve_paths(recipe: Recipe, base_dir: Path) -> Recipe:
+def _resolve_paths(recipe: AnyRecipe, base_dir: Path) -> AnyRecipe:
     """Make all paths absolute, so that a copy of the recipe in another directory describes the same run."""
 
     def resolve(path: str) -> str:
@@ -322,9 +357,9 @@ def _resolve_paths(recipe: Recipe, base_dir: Path) -> Recipe:
         section = getattr(recipe, name)
         if isinstance(section, PretrainedTokenizerSection | PretrainedNetworkSection):
             update[name] = section.model_copy(update={"load": resolve(section.load)})
-    objective: AnyObjectiveConfig = recipe.objective
+    objective: AnyObjectiveConfig | None = recipe.objective
     distillation = getattr(objective, "distillation", None)
-    if distillation is not None:
+    if objective is not None and distillation is not None:
         resolved = distillation.model_copy(update={"teacher": resolve(distillation.teacher)})
         update["objective"] = objective.model_copy(update={"distillation": resolved})
     return recipe.model_copy(update=update)

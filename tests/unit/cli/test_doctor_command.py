@@ -112,11 +112,15 @@ def test_max_length_of_a_recipe(files, tmp_path, key):
 
 
 @pytest.mark.parametrize(("lines", "message"), [
-    (["task = 3"], "task is 3; expected one of translate"),
-    (['task = "tag"'], "no training files"),
-    (['task = "tag"', "data = 3"], "data is 3; expected a table"),
-    (['task = "tag"', "[data]", "train = 3"], "data.train is 3; expected a list of files"),
-    (["task ="], "invalid TOML"),
+    (["task = 3"], "line 1: task: expected 'translate', 'summarize'"),
+    (['task = "tag"'], "data: is missing"),
+    (['task = "tag"', "data = 3"], "line 2: data: expected a table"),
+    (['task = "tag"', "[data]", "train = 3"], "line 3: data.train: expected a list, found 3"),
+    (['task = "tag"', "[data]", 'train = "a"', "columms = 1"], "line 4: data.columms: unknown key"),
+    (['task = "tag"', "[data]", 'train = "a"', "[training]", "stpes = 1"], "line 5: training.stpes: unknown key"),
+    (['task = "tag"', "[data]", 'train = "a"', "columns = { word = 'x' }"], "data.columns.word is 'x'"),
+    (['task = "tag"', "[data]", 'train = "a"', "columns = { text = 1 }"], "data.columns: task 'tag' has word, tag"),
+    (["task ="], "not valid TOML"),
 ])  # fmt: skip
 def test_a_wrong_recipe(tmp_path, lines, message):
     result = run(corpora.write(tmp_path / "recipe.toml", lines))

@@ -8,6 +8,8 @@ import sacrebleu
 import regard
 from regard.demo import dates
 from regard.evaluation import evaluate
+from regard.evaluation import train as train_module
+from regard.training.recipe import preflight
 
 RECIPE = """
 task = "translate"
@@ -73,3 +75,29 @@ def test_translations_are_measured_and_shown(recipe, monkeypatch, capsys):
     texts = [translation.text for translation in regard.load(best).translate(["1 May 2000", ""])]
     assert len(texts) == 2
     assert texts[1] == ""
+
+
+def test_recipe_and_data_are_checked_once(recipe, monkeypatch):
+    calls = []
+    for name in ("check_recipe", "check_data"):
+        check = getattr(train_module, name)
+        monkeypatch.setattr(
+            train_module, name, lambda parsed, name=name, check=check: calls.append(name) or check(parsed)
+        )
+    build = preflight.build_on_meta
+    monkeypatch.setattr(preflight, "build_on_meta", lambda design: calls.append("network") or build(design))
+    regard.train(recipe, {"training.steps": 1}, output=recipe.with_name("run"))
+    assert calls == ["check_recipe", "network", "check_data"]
+
+
+def test_a_header_is_recognized_and_said(recipe, capsys):
+    rows = [f"{number} dogs run\t{'yes' if number % 2 else 'no'}\n" for number in range(40)]
+    recipe.with_name("a.tsv").write_text("sentence\tlabel\n" + "".join(rows))
+    text = RECIPE.replace("translate", "classify").replace('["train.text", "train.iso"]', '["a.tsv"]')
+    text = text.replace('["valid.text", "valid.iso"]', "[]\ncolumns = { text = 0, label = 1 }")
+    recipe.write_text(text.replace('family = "transformer"\nlayers = [1, 1]', 'family = "bert"\nlayers = 1'))
+    best = regard.train(recipe, {"training.steps": 1}, output=recipe.with_name("run"))
+    assert (
+        "a.tsv, line 1: the first line is read as the names of the columns (sentence, label)" in capsys.readouterr().err
+    )
+    assert regard.load(best).labels == ("no", "yes")
