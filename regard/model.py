@@ -13,7 +13,7 @@ import torch
 from regard.checkpoint import hub
 from regard.checkpoint import load as checkpoint
 from regard.checkpoint.load import AnyNetwork
-from regard.checkpoint.model_folder import ModelFolder
+from regard.checkpoint.model_folder import ModelFolder, find_model
 from regard.checkpoint.report import LoadReport
 from regard.checkpoint.save import save
 from regard.engine.compiler import compile, quantizable_weights
@@ -192,7 +192,7 @@ def load(
     results, faster, and it cannot be trained. With "float64", "bfloat16" or "float16" the weights are converted and
     torch computes. Without a precision the network can be trained, and its weights have the data type of the files.
     """
-    path = hub.download(str(folder)) if download and not Path(folder).exists() else Path(folder)
+    path = hub.download(str(folder)) if download and not Path(folder).exists() else find_model(folder)
     if precision is None or precision in TORCH_PRECISIONS:
         dtype = None if precision is None else getattr(torch, str(precision))
         network, report = checkpoint.load(

@@ -13,12 +13,14 @@ class Progress:
             for line in lines:
                 progress.advance()
 
-    It disappears at the end. If standard error is not a terminal, nothing is shown. Standard output is left alone, so
-    that results can go to a file meanwhile.
+    `time_left` shows an estimate of the time that is left. The bar disappears at the end. If standard error is not a
+    terminal, nothing is shown. Standard output is left alone, so that results can go to a file meanwhile.
     """
 
-    def __init__(self, description: str = "", total: int | None = None, completed: int = 0) -> None:
-        self._display: Any = _make_display() if on_terminal() else None
+    def __init__(
+        self, description: str = "", total: int | None = None, completed: int = 0, *, time_left: bool = True
+    ) -> None:
+        self._display: Any = _make_display(time_left) if on_terminal() else None
         if self._display is not None:
             self._task = self._display.add_task(description, total=total, completed=completed)
 
@@ -63,7 +65,7 @@ def on_terminal() -> bool:
     return sys.stderr is not None and sys.stderr.isatty()
 
 
-def _make_display() -> Any:
+def _make_display(time_left: bool) -> Any:
     from rich.console import Console
     from rich.progress import BarColumn, SpinnerColumn, TaskProgressColumn, TextColumn, TimeRemainingColumn
     from rich.progress import Progress as Display
@@ -72,7 +74,7 @@ def _make_display() -> Any:
         SpinnerColumn(),
         BarColumn(),
         TaskProgressColumn(),
-        TimeRemainingColumn(),
+        *([TimeRemainingColumn()] if time_left else []),
         TextColumn("{task.description}", markup=False),
     )
     console = Console(stderr=True, highlight=False, markup=False, emoji=False)

@@ -54,7 +54,8 @@ def load(
     `keep_int8` returns the names of weights that stay int8 if the folder has them in int8: the quantized values replace
     the weight, and the module gets a buffer `scale`. Such a network must go through `engine.compile` before use.
     """
-    files, folder = ModelFolder(folder), Path(folder)
+    files = ModelFolder(folder)
+    folder = files.path
     values = _override_config(files.config, config_overrides or {})
     _ = files.info  # a folder of a newer version is refused before anything is loaded
     with files.tensors() as tensors:

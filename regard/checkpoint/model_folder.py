@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 CONFIG_FILE = "config.json"
 GENERATION_CONFIG_FILE = "generation_config.json"
 INFO_FILE = "regard.json"
+BEST_FOLDER = "best"
+"""The best model in the folder of a training run."""
 OLD_QUANTIZATION_FILE = "engine.json"
 """The file of the quantization record in folders of version 0.1."""
 REGARD_MODEL_TYPE = "regard"
@@ -93,11 +95,18 @@ class Companions:
         return Companions(self.files, _without(self.info, "labels", "temperature", "metrics"))
 
 
+def find_model(path: str | Path) -> Path:
+    """Return a model folder itself, or the folder of the best model if it is that of a training run."""
+    path = Path(path)
+    best = path / BEST_FOLDER
+    return best if (best / CONFIG_FILE).is_file() and not (path / CONFIG_FILE).exists() else path
+
+
 class ModelFolder:
     """The files of a model folder. JSON files are read once, at the first access."""
 
     def __init__(self, path: str | Path) -> None:
-        self.path = Path(path)
+        self.path = find_model(path)
 
     @cached_property
     def config(self) -> dict[str, Any]:

@@ -185,6 +185,15 @@ class Batches:
         """Return the number of batches in an epoch."""
         return len(self.epoch_plan(epoch))
 
+    def total_steps(self, epochs: float) -> int:
+        """Return the number of batches in the first epochs; of the last one a part, as in 2.5."""
+        whole = int(epochs)
+        if isinstance(self.batching, LengthBatching):  # every epoch has the same number
+            complete = whole * self.steps(0)
+        else:
+            complete = sum(map(self.steps, range(whole)))
+        return complete + (round((epochs - whole) * self.steps(whole)) if epochs > whole else 0)
+
     def get(self, epoch: int, step: int) -> Batch:
         """Return one batch."""
         rows, chunks = self.epoch_plan(epoch).batch(step)

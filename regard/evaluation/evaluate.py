@@ -30,6 +30,8 @@ from regard.transformer.interface import Predicts
 
 NUM_EVALUATED, NUM_SAMPLES = 500, 3
 """Number of validation texts translated at each evaluation, and number of examples shown as samples."""
+EVALUATION_BUFFER = 128
+"""Number of texts that are sorted by length and decoded at a time; the progress moves after each."""
 EXTRA_TOKENS = 8
 """Number of tokens by which a translation may exceed the longest reference."""
 PROMPT_TOKENS, SHOWN_TOKENS = 16, 40
@@ -120,9 +122,11 @@ def _predict(trained: TrainedModel, count: int | None) -> list[Prediction]:
             return _predict_answers(trained, batches, count)
     examples, parts = _read_examples(trained, count), Parts.of(trained)
     assert task.input_of is not None
-    results = task.run(parts, map(task.input_of, examples), task.options())
-    outputs = map(task.metrics.prediction_of, results)
-    return [Prediction(example, output) for example, output in zip(examples, outputs, strict=True)]
+    selected = examples if count is not None else trained.monitor.select(examples)
+    runner = task.runner(parts, task.options())
+    results = runner.run(map(task.input_of, selected), buffer_size=EVALUATION_BUFFER)
+    outputs = map(task.metrics.prediction_of, trained.monitor.track(results, len(selected)))
+    return [Prediction(example, output) for example, output in zip(selected, outputs, strict=True)]
 
 
 def _one_line(text: str) -> str:
@@ -241,7 +245,10 @@ def _translate(trained: TrainedModel, pairs: Sequence[Pair]) -> list[Prediction]
     A network that has not learned to predict EOS would generate up to the maximum length, so the length is limited to a
     little more than that of the longest reference.
     """
+    pairs = pairs if len(pairs) <= NUM_SAMPLES else trained.monitor.select(pairs)
     longest = max(map(len, trained.tokenizer.target.encode_batch_ids([pair.target for pair in pairs])), default=0)
     options = TranslateOptions(beam=1, max_new_tokens=longest + EXTRA_TOKENS)
-    results = TRANSLATE.run(Parts.of(trained), (pair.source for pair in pairs), options)
+    runner = TRANSLATE.runner(Parts.of(trained), options)
+    sources = (pair.source for pair in pairs)
+    results = trained.monitor.track(runner.run(sources, buffer_size=EVALUATION_BUFFER), len(pairs))
     return [Prediction(pair, result.text) for pair, result in zip(pairs, results, strict=True)]

@@ -8,7 +8,7 @@ from typing import Any
 
 import tokenizers
 
-from regard.checkpoint.model_folder import ModelFolder
+from regard.checkpoint.model_folder import ModelFolder, find_model
 from regard.files import read_json
 from regard.tokenization import ctrl_tokenizer, marian_tokenizer, sentencepiece_families, vocab_files
 from regard.tokenization.io import TokenizerError
@@ -71,7 +71,7 @@ def load_tokenizer(path: str | Path, *, family: str | None = None) -> Tokenizer:
     `tokenizer_config.json`, or from the vocabulary itself; where that is impossible, pass it:
     `load_tokenizer(path, family="t5")`. A `tokenizer.json` is complete, and takes precedence over all other files.
     """
-    path = Path(path)
+    path = find_model(path)
     if not path.exists():
         raise TokenizerError(f"no such file or directory: {path}")
     if family is not None and FAMILY_ALIASES.get(family, family) not in TOKENIZER_FAMILIES:

@@ -73,8 +73,17 @@ def lr_factor(
     step: int,
     steps: int,
     model_dim: int,
+    shorter_warmup: int | None = None,
 ) -> float:
-    """Return the factor of the optimizer's learning rate at a step. Steps count from 1 to `steps`."""
+    """Return the factor of the optimizer's learning rate at a step. Steps count from 1 to `steps`.
+
+    With `shorter_warmup`, the warm-up takes fewer steps than in the recipe; the highest learning rate is the same.
+    """
+    if shorter_warmup is not None:
+        shorter = schedule.model_copy(update={"warmup_steps": shorter_warmup})
+        # The highest factor of Noam's schedule depends on the warm-up.
+        scale = (shorter_warmup / schedule.warmup_steps) ** 0.5 if isinstance(schedule, NoamSchedule) else 1.0
+        return scale * lr_factor(shorter, step, steps, model_dim)
     match schedule:
         case NoamSchedule(warmup_steps=warmup):
             return float(model_dim**-0.5 * min(step**-0.5, step * warmup**-1.5))

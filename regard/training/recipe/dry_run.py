@@ -32,6 +32,8 @@ def describe_run(recipe: Recipe) -> str:
 def _describe_steps(settings: TrainingSection) -> str:
     step = f"optimizer steps of at most {settings.gradient_accumulation_steps} × {settings.batch_tokens:,} tokens"
     limit = "" if settings.minutes is None else f", in at most {settings.minutes:g} minutes"
+    if settings.epochs is not None:
+        return f"{step}, {settings.epochs:g} times through the training data{limit}"
     if settings.steps is None:
         every = f"evaluated every {settings.evaluate_every:,}, saved every {settings.save_every:,}"
         return f"{step}, until {settings.minutes:g} minutes have passed; {every}"

@@ -282,7 +282,7 @@ def _load(
         raise RecipeError(f"{path} is not UTF-8 ({error})") from None
     except tomllib.TOMLDecodeError as error:
         raise RecipeError(f"{path}: not valid TOML: {error}") from None
-    changes, renamed_overrides = upgrade_overrides(_parse_overrides(overrides))
+    changes, renamed_overrides = upgrade_overrides(parse_overrides(overrides))
     values, renamed = upgrade(values)
     for origin, names in ((path, renamed), ("command line", renamed_overrides)):
         if names:
@@ -310,7 +310,8 @@ def recipe_to_toml(recipe: Recipe) -> str:
     return toml.dumps(recipe.model_dump(exclude_none=True))
 
 
-def _parse_overrides(overrides: Mapping[str, Any] | Sequence[str]) -> dict[str, Any]:
+def parse_overrides(overrides: Mapping[str, Any] | Sequence[str]) -> dict[str, Any]:
+    """Return overrides by dotted key: of `["training.steps=2000"]`, or of a mapping."""
     if isinstance(overrides, Mapping):
         return dict(overrides)
     result = {}
@@ -325,8 +326,21 @@ def _parse_overrides(overrides: Mapping[str, Any] | Sequence[str]) -> dict[str, 
     return result
 
 
+def merge_overrides(first: Mapping[str, Any], then: Mapping[str, Any]) -> dict[str, Any]:
+    """Join the overrides of a run with those of a later call, which replace the same keys and whole tables of them."""
+
+    def replaced(key: str) -> bool:
+        others = [*then, *(f"training.{other}" for each in then for other in SAME_LIMIT.get(each, ()))]
+        return any(key == other or key.startswith(f"{other}.") for other in others)
+
+    return {**{key: value for key, value in first.items() if not replaced(key)}, **then}
+
+
 def _apply_overrides(values: Mapping[str, Any], overrides: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a copy of the values with the overrides applied."""
+    """Return a copy of the values with the overrides applied.
+
+    Another kind of schedule keeps the warm-up, and `steps` replaces `epochs` and vice versa.
+    """
     result = {key: dict(value) if isinstance(value, dict) else value for key, value in values.items()}
     for dotted, value in overrides.items():
         *path, last = dotted.split(".")
@@ -337,8 +351,23 @@ def _apply_overrides(values: Mapping[str, Any], overrides: Mapping[str, Any]) ->
                 raise RecipeError(f"{dotted}: {name} is {inner!r}, not a table")
             table[name] = dict(inner)
             table = table[name]
-        table[last] = value
+        for other in SAME_LIMIT.get(dotted, ()):
+            table.pop(other, None)
+        is_schedule = dotted == "training.schedule" and isinstance(value, str)
+        table[last] = {"kind": value, **_schedule_warmup(table.get(last))} if is_schedule else value
     return result
+
+
+SAME_LIMIT = {"training.steps": ("epochs",), "training.epochs": ("steps",)}
+"""Keys of a recipe that an override replaces besides its own."""
+
+
+def _schedule_warmup(schedule: Any) -> dict[str, Any]:
+    """Return the warm-up of the schedule in a recipe, which may be absent or only a name."""
+    if schedule is None:
+        schedule = TrainingSection.model_fields["schedule"].default.model_dump()
+    has_warmup = isinstance(schedule, dict) and "warmup_steps" in schedule
+    return {"warmup_steps": schedule["warmup_steps"]} if has_warmup else {}
 
 
 def _resolve_paths(recipe: AnyRecipe, base_dir: Path) -> AnyRecipe:

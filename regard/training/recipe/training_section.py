@@ -11,8 +11,6 @@ from regard.training.optim.optimizer import AdamWConfig, OptimizerConfig
 from regard.training.optim.schedule import InverseSqrtSchedule, ScheduleConfig
 from regard.training.recipe.base import KindShorthand, PositiveInt, Section, StrictBool
 
-UNLIMITED_STEPS = 10**9
-"""More steps than any run reaches: the expected number while the speed is unknown."""
 LOWER_IS_BETTER = ("loss", "perplexity", "word_perplexity")
 """Of all other metrics, higher is better."""
 
@@ -39,8 +37,11 @@ class TrainingSection(Section):
 
     steps: PositiveInt | None = None
     """Number of optimizer steps. Default: as many as `minutes` allows."""
+    epochs: Annotated[float, Field(gt=0)] | None = None
+    """Number of passes over the training data, instead of `steps`."""
     minutes: Annotated[float, Field(gt=0)] | None = None
-    """Stop after this wall-clock time in the loop; the schedule ends there too. Such runs are not reproducible."""
+    """Wall-clock limit of everything: preparation, steps and evaluations; the schedule ends there too, and the warm-up
+    takes at most a tenth of it. Such runs are not reproducible."""
     batch_tokens: PositiveInt = 4096
     """Maximum number of tokens in a batch, for source and target each."""
     gradient_accumulation_steps: PositiveInt = 1
@@ -84,8 +85,12 @@ class TrainingSection(Section):
 
     @model_validator(mode="after")
     def _check_limits(self) -> TrainingSection:
-        if self.steps is None and self.minutes is None:
-            raise ValueError("no limit: set steps = 8000 (optimizer steps) or minutes = 60")
+        if self.steps is None and self.minutes is None and self.epochs is None:
+            raise ValueError("no limit: set steps = 8000 (optimizer steps), epochs = 10 or minutes = 60")
+        if self.steps is not None and self.epochs is not None:
+            raise ValueError(
+                f"steps = {self.steps} and epochs = {self.epochs:g} are two limits of one kind: remove one"
+            )
         return self
 
     @model_validator(mode="after")
@@ -96,18 +101,6 @@ class TrainingSection(Section):
                 f"{self.evaluate_every} is not a multiple of save_every = {self.save_every}"
             )
         return self
-
-    def is_finished(self, step: int, seconds: float) -> bool:
-        """Whether a run ends after this many optimizer steps and seconds."""
-        out_of_time = self.minutes is not None and seconds >= 60 * self.minutes
-        return out_of_time or (self.steps is not None and step >= self.steps)
-
-    def expected_steps(self, step: int, seconds: float) -> int:
-        """Total number of optimizer steps: `steps`, or fewer if the time limit comes first at the speed so far."""
-        limit = UNLIMITED_STEPS if self.steps is None else self.steps
-        if self.minutes is None or not step or not seconds:
-            return limit
-        return min(limit, max(step + 1, math.ceil(step * 60 * self.minutes / seconds)))
 
     def is_better(self, new: float, old: float | None) -> bool:
         """Whether one value of `best_metric` is better than another. NaN never is."""

@@ -20,6 +20,11 @@ class BatchStream(Protocol):
         """Yield batches from a step of an epoch on, epoch after epoch. Each has its epoch and step."""
 
 
+def count_tokens(batch: Batch) -> int:
+    """Return the number of tokens that the speed counts: of the target if there is one, else of the text."""
+    return len(batch["target" if "target" in batch.columns else "tokens"].values)
+
+
 def to_device(batch: Batch, device: torch.device) -> Batch:
     """Move a batch to a device."""
     if device.type == "cpu":

@@ -29,11 +29,13 @@ from regard.training.optim.optimizer import Optimizers, freeze
 from regard.training.optim.schedule import lr_factor
 from regard.training.recipe.training_section import TrainingSection
 from regard.training.run import divergence, retention, state
-from regard.training.run.batch_stream import BatchStream, to_device
+from regard.training.run.batch_stream import BatchStream, count_tokens, to_device
+from regard.training.run.evaluation_monitor import EvaluationMonitor
 from regard.training.run.reporter import Reporter
 from regard.training.run.run_dir import RunDir
 from regard.training.run.signals import catch_stop_signals
 from regard.training.run.state import Checkpoint, TrainingProgress
+from regard.training.run.time_limit import TimeLimit
 
 REMEDY = "Try a smaller lr, more warmup_steps or a smaller max_grad_norm; unchanged, the run would diverge again"
 Evaluate = Callable[[], Mapping[str, float]]
@@ -55,6 +57,10 @@ class TrainingLoop:
     """Writes the network to a model folder."""
     evaluate: Evaluate | None
     reporter: Reporter
+    monitor: EvaluationMonitor = field(default_factory=EvaluationMonitor)
+    """Shows the progress of `evaluate` and ends it at the time limit."""
+    preparation_seconds: float = 0.0
+    """How long the preparation of the run took, which is part of its time limit."""
     fingerprints: Mapping[str, str] = field(default_factory=dict)
     """Identify the batches (`data`), the `objective`, the `tokenizer`, and the metric and data that select the best
     model (`best`). A checkpoint stores them; a resumed run compares them to detect what changed."""
@@ -74,7 +80,8 @@ class TrainingLoop:
         self.ema = {name: value.detach().clone() for name, value in trained.items()} if self.settings.ema_decay else {}
         self.last_saved_step = -1
         self.start_time = time.monotonic()
-        self.lr_factor = 0.0
+        self.time_limit = TimeLimit(self.settings)
+        self.lr_factor, self.num_tokens = 0.0, 0
 
     # -- steps
 
@@ -85,9 +92,11 @@ class TrainingLoop:
         KeyboardInterrupt.
         """
         stream = self.batches.iter_from(self.progress.epoch, self.progress.batch)
-        self.reporter.begin(self.progress.step, self.settings.steps)
-        self.start_time = time.monotonic() - self.progress.seconds
+        self.reporter.begin(self.progress.step, self.settings.steps, self.settings.minutes)
+        self.start_time = time.monotonic() - self.progress.seconds - self.preparation_seconds
         try:
+            self._estimate_evaluation_time()
+            self.time_limit.first_step, self.time_limit.first_step_seconds = self.progress.step, self.elapsed
             with catch_stop_signals() as stop_requested:
                 while not self.progress.finished:
                     self.run_step(stream)
@@ -110,12 +119,12 @@ class TrainingLoop:
         progress, settings = self.progress, self.settings
         loss, count, grad_norm = self.update(stream)
         self._update_elapsed_time()
-        is_last = settings.is_finished(progress.step, progress.seconds)
+        is_last = self._is_at_end()
         if progress.step % settings.log_every == 0 or is_last:
             self._log_metrics(grad_norm)
-        expected_steps = settings.expected_steps(progress.step, progress.seconds)
-        self.reporter.update(progress.step, expected_steps, loss, count)
-        if progress.step % settings.evaluate_every == 0 or is_last:
+        self._report_step(loss, count)
+        is_due = progress.step % settings.evaluate_every == 0 and self.time_limit.allows_evaluation(progress.seconds)
+        if is_due or is_last:
             self.evaluate_and_keep_best()
         progress.finished = self._is_finished()
         # Every new best model has its checkpoint, so that a run that is killed and resumed cannot keep a best model
@@ -126,17 +135,52 @@ class TrainingLoop:
     def _is_finished(self) -> bool:
         """Whether the run is complete by its current settings: a resumed run may have been given more steps."""
         progress, settings = self.progress, self.settings
-        return settings.is_finished(progress.step, progress.seconds) or (
+        return self._is_at_end() or (
             settings.patience is not None and progress.evaluations_since_best >= settings.patience
         )
+
+    def _is_at_end(self) -> bool:
+        """Whether all steps are done, or no time is left for another one."""
+        progress, settings = self.progress, self.settings
+        steps_done = settings.steps is not None and progress.step >= settings.steps
+        return steps_done or (settings.minutes is not None and self.time_limit.is_over(progress.seconds))
+
+    def _report_step(self, loss: float, count: int) -> None:
+        progress, limit = self.progress, self.time_limit
+        expected_steps = limit.expected_steps(progress.step, progress.seconds)
+        seconds_left = None
+        if self.settings.minutes is not None and expected_steps != self.settings.steps:
+            seconds_left = max(0.0, limit.seconds - progress.seconds)
+        self.reporter.update(
+            progress.step, expected_steps, loss, count, tokens=self.num_tokens, seconds_left=seconds_left
+        )
+
+    def _estimate_evaluation_time(self) -> None:
+        """Estimate how long one evaluation takes, with a part of the data, if time is limited."""
+        if self.settings.minutes is None or self.evaluate is None or self.progress.finished:
+            return
+        self.monitor.begin(trial=True)
+        self.network.eval()
+        with torch.no_grad():
+            self.evaluate()
+        self.network.train()
+        self.time_limit.evaluation_seconds = self.monitor.seconds
+        self.monitor.begin()
+        estimate, limit = self.time_limit.evaluation_seconds, self.time_limit.seconds
+        if estimate > limit / 3:
+            self.reporter.log(
+                f"one evaluation takes about {estimate:.0f} s of the limit of {limit:.0f} s, so it may not finish: use "
+                "fewer validation lines, or more minutes"
+            )
 
     def update(self, stream: Iterator[Batch]) -> tuple[float, int, float]:
         """Update the parameters once. Returns the loss per token, the number of tokens, and the gradient norm."""
         progress, batches = self.progress, []
-        total, count = 0.0, 0
+        total, count, self.num_tokens = 0.0, 0, 0
         self.optimizers.zero_grad()
         for _ in range(self.settings.gradient_accumulation_steps):
             batches.append(next(stream))
+            self.num_tokens += count_tokens(batches[-1])
             loss = self._loss(batches[-1])
             torch.autograd.backward(loss.sum)
             total, count = total + float(loss.sum.detach()), count + loss.count
@@ -147,9 +191,12 @@ class TrainingLoop:
             raise divergence.DivergenceError(self._describe_nonfinite(batches))
         if self.settings.max_grad_norm:
             torch.nn.utils.clip_grads_with_norm_(self.optimizers.parameters.values(), self.settings.max_grad_norm, norm)
-        expected_steps = self.settings.expected_steps(progress.step, progress.seconds)
+        expected_steps = self.time_limit.expected_steps(progress.step, progress.seconds)
         progress.step += 1
-        self.lr_factor = lr_factor(self.settings.schedule, progress.step, expected_steps, self.model_dim)
+        shorter_warmup = self.time_limit.warmup_steps(expected_steps)
+        self.lr_factor = lr_factor(
+            self.settings.schedule, progress.step, expected_steps, self.model_dim, shorter_warmup
+        )
         self.optimizers.step(self.lr_factor)
         self._update_ema()
         progress.epoch, progress.batch = batches[-1].epoch, batches[-1].step + 1
@@ -158,9 +205,20 @@ class TrainingLoop:
             raise divergence.DivergenceError(self._describe_divergence())
         return total / max(1, count), count, float(norm)
 
+    @property
+    def elapsed(self) -> float:
+        """Seconds since the run started, without the time between a stop and a resume."""
+        return time.monotonic() - self.start_time
+
     def _update_elapsed_time(self) -> None:
         if self.settings.minutes is not None:
-            self.progress.seconds = time.monotonic() - self.start_time
+            # A run that is at its end has no time left, whatever its last evaluation took.
+            used_up = (
+                self.time_limit.seconds
+                if self.progress.finished and self.time_limit.is_over(self.progress.seconds)
+                else 0.0
+            )
+            self.progress.seconds = max(self.elapsed, used_up)
 
     def _loss(self, batch: Batch) -> Any:
         torch.manual_seed(state.batch_seed(self.seed, batch.epoch, batch.step))
@@ -221,18 +279,31 @@ class TrainingLoop:
             if value is not None:
                 progress.metric_by_step[str(progress.step)] = value
                 progress.evaluations_since_best += 1
+            if self.monitor.timed_out and value is None and progress.best_step:
+                return  # a model that was evaluated is better than one that was not
             if value is None or self.settings.is_better(value, progress.best_value):
                 progress.best_value, progress.best_step, progress.evaluations_since_best = value, progress.step, 0
                 self.run_dir.replace_best(self.save_model, {"step": progress.step}, value)
 
-    def run_evaluation(self, info: Mapping[str, Any]) -> float:
-        """Evaluate the network with its current parameters, log the metrics, and return the value of `best_metric`."""
+    def run_evaluation(self, info: Mapping[str, Any]) -> float | None:
+        """Evaluate the network with its current parameters, log the metrics, and return the value of `best_metric`.
+
+        None: the time limit ended the evaluation before this metric was computed.
+        """
         assert self.evaluate is not None
+        limited = self.settings.minutes is not None
+        self.monitor.begin(deadline=self.start_time + self.time_limit.seconds if limited else None)
         self.network.eval()
         with torch.no_grad():
             metrics = self.evaluate()
         self.network.train()
         best_metric = self.settings.best_metric
+        if self.monitor.timed_out:
+            self.reporter.log("the time limit ended the evaluation: not all metrics were computed")
+        else:
+            self.time_limit.evaluation_seconds = self.monitor.seconds
+        if best_metric not in metrics and self.monitor.timed_out:
+            return None
         if best_metric not in metrics:
             raise ValueError(f"training.best_metric is {best_metric!r}; the evaluation gives {', '.join(metrics)}")
         self.run_dir.append_metrics({**info, **{f"valid_{name}": value for name, value in metrics.items()}})

@@ -19,11 +19,27 @@ SPEED_WINDOW = 30
 class Reporter(Protocol):
     """Receives the events of a run."""
 
-    def begin(self, step: int, steps: int | None) -> None:
-        """The run starts after `step` of `steps`; None means until the time limit."""
+    def begin(self, step: int, steps: int | None, minutes: float | None = None) -> None:
+        """The run starts after `step` of at most `steps`, for at most `minutes`."""
 
-    def update(self, step: int, steps: int, loss: float, count: int) -> None:
-        """An optimizer step is done: its number, the expected total, the loss per token, and the number of tokens."""
+    def update(
+        self,
+        step: int,
+        steps: int,
+        loss: float,
+        count: int,
+        *,
+        tokens: int | None = None,
+        seconds_left: float | None = None,
+    ) -> None:
+        """An optimizer step is done: its number, the expected total, the mean loss and the number of its terms.
+
+        `tokens` is the number of tokens in the step (default: `count`), `seconds_left` the time that is left if the
+        run is limited by time.
+        """
+
+    def show_evaluation(self, name: str, done: int, total: int) -> None:
+        """A part of an evaluation is computing: its name, and how much is done."""
 
     def log_evaluation(self, info: Mapping[str, Any], metrics: Mapping[str, float]) -> None:
         """The network was evaluated."""
@@ -49,27 +65,42 @@ class LineReporter:
     def __init__(self, run_dir: RunDir | None, seconds: float = 10.0) -> None:
         self.run_dir, self.seconds = run_dir, seconds
         self.steps = 0
+        self.seconds_left: float | None = None
+        self.last_report_time = time.monotonic()
         self.marks: deque[ProgressMark] = deque(maxlen=SPEED_WINDOW)
 
-    def begin(self, step: int, steps: int | None) -> None:
+    def begin(self, step: int, steps: int | None, minutes: float | None = None) -> None:
         """Reset the counters, and log the first line."""
         self.steps = steps or 0
         self.marks.clear()
         self.last_report_time = time.monotonic()
         self.loss = 0.0
         self.count = self.tokens = 0
-        self.log(f"training: step {step}{', until the time limit' if steps is None else f' of {steps}'}")
+        of_steps = "" if steps is None else f" of {'' if minutes is None else 'at most '}{steps}"
+        for_minutes = "" if minutes is None else f", for {'' if steps is None else 'at most '}{minutes:g} minutes"
+        self.log(f"training: step {step}{of_steps}{for_minutes}")
 
-    def update(self, step: int, steps: int, loss: float, count: int) -> None:
+    def update(
+        self,
+        step: int,
+        steps: int,
+        loss: float,
+        count: int,
+        *,
+        tokens: int | None = None,
+        seconds_left: float | None = None,
+    ) -> None:
         """Accumulate the loss, and log a status line if it is due."""
-        self._accumulate(step, steps, loss, count)
+        self._accumulate(step, steps, loss, count, count if tokens is None else tokens, seconds_left)
         if time.monotonic() - self.last_report_time >= self.seconds:
             self.log(self.status_line(step))
             self._start_interval(step)
 
-    def _accumulate(self, step: int, steps: int, loss: float, count: int) -> None:
-        self.steps = steps
-        self.loss, self.count, self.tokens = self.loss + loss * count, self.count + count, self.tokens + count
+    def _accumulate(
+        self, step: int, steps: int, loss: float, count: int, tokens: int, seconds_left: float | None
+    ) -> None:
+        self.steps, self.seconds_left = steps, seconds_left
+        self.loss, self.count, self.tokens = self.loss + loss * count, self.count + count, self.tokens + tokens
         if not self.marks:  # the first step is slower than the others, so it is not measured
             self.marks.append(ProgressMark(time.monotonic(), step, self.tokens))
 
@@ -80,15 +111,21 @@ class LineReporter:
 
     def status_line(self, step: int) -> str:
         """Return step, loss, speed and remaining time."""
-        if not self.marks or step == self.marks[0].step:
-            return self.status(step)
+        remaining = self._estimate_seconds_left(step)
+        return self.status(step) + ("" if remaining is None else f"  {format_duration(remaining)} left")
+
+    def _estimate_seconds_left(self, step: int) -> float | None:
+        if self.seconds_left is not None or not self.marks or step == self.marks[0].step:
+            return self.seconds_left
         start = self.marks[0]
-        remaining = (time.monotonic() - start.time) / (step - start.step) * (self.steps - step)
-        return f"{self.status(step)}  {format_duration(remaining)} left"
+        return (time.monotonic() - start.time) / (step - start.step) * (self.steps - step)
 
     def status(self, step: int) -> str:
         """Return step, loss and speed."""
-        line = f"step {step}/{self.steps}  loss {self.loss / max(1, self.count):.4f}"
+        total = (
+            f"/{self.steps}" if self.seconds_left is None else "" if step >= self.steps else f" of about {self.steps}"
+        )
+        line = f"step {step}{total}  loss {self.loss / max(1, self.count):.4f}"
         if not self.marks or step == self.marks[0].step:
             return line
         elapsed = max(time.monotonic() - self.marks[0].time, 1e-9)
@@ -100,6 +137,12 @@ class LineReporter:
         steps = info.get("averaged_steps")
         average = f" (average of steps {', '.join(map(str, steps))})" if steps is not None else ""
         self.log(f"step {info['step']}{average}, validation: {values}")
+
+    def show_evaluation(self, name: str, done: int, total: int) -> None:
+        """Log a status line if it is due."""
+        if time.monotonic() - self.last_report_time >= self.seconds:
+            self.last_report_time = time.monotonic()
+            self.log(f"evaluating: {name}, {done} of {total}")
 
     def log(self, line: str) -> None:
         """Write a line to standard error and to the log."""
@@ -119,16 +162,35 @@ class LineReporter:
 class ProgressBarReporter(LineReporter):
     """A progress bar at the bottom of the terminal; log lines scroll above it."""
 
-    def begin(self, step: int, steps: int | None) -> None:
-        """Start the progress bar."""
-        self.bar = Progress(total=steps, completed=step)
-        self.bar.start()
-        super().begin(step, steps)
+    bar: Progress | None = None
 
-    def update(self, step: int, steps: int, loss: float, count: int) -> None:
+    def begin(self, step: int, steps: int | None, minutes: float | None = None) -> None:
+        """Start the progress bar."""
+        self.bar = Progress(total=steps, completed=step, time_left=False)
+        self.bar.start()
+        super().begin(step, steps, minutes)
+
+    def show_evaluation(self, name: str, done: int, total: int) -> None:
+        """Show the progress of the evaluation in the bar."""
+        if self.bar is None:  # after the last step: an average of checkpoints
+            self.bar = Progress(time_left=False)
+            self.bar.start()
+        self.bar.update(done, total, f"evaluating: {name}, {done} of {total}")
+
+    def update(
+        self,
+        step: int,
+        steps: int,
+        loss: float,
+        count: int,
+        *,
+        tokens: int | None = None,
+        seconds_left: float | None = None,
+    ) -> None:
         """Advance the bar, and write a status line to the log if it is due."""
-        self._accumulate(step, steps, loss, count)
-        self.bar.update(step, steps, self.status(step))
+        self._accumulate(step, steps, loss, count, count if tokens is None else tokens, seconds_left)
+        if self.bar is not None:
+            self.bar.update(step, steps, self.status_line(step))
         if time.monotonic() - self.last_report_time >= self.seconds:
             if self.run_dir is not None:
                 self.run_dir.log(self.status_line(step))
@@ -136,11 +198,13 @@ class ProgressBarReporter(LineReporter):
 
     def print_line(self, line: str) -> None:
         """Print a line above the bar."""
-        self.bar.print(line) if hasattr(self, "bar") else super().print_line(line)
+        super().print_line(line) if self.bar is None else self.bar.print(line)
 
     def end(self) -> None:
         """Remove the bar."""
-        self.bar.stop()
+        if self.bar is not None:
+            self.bar.stop()
+            self.bar = None
 
 
 def make_reporter(run_dir: RunDir | None) -> LineReporter:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 import math
 import platform
+import time
 import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,7 @@ from regard.training.recipe.preflight import resolve_device
 from regard.training.recipe.schema import Recipe, RecipeError
 from regard.training.recipe.training_section import TrainingSection
 from regard.training.run import checkpoint_averaging, retention, state, tensorboard
+from regard.training.run.evaluation_monitor import EvaluationMonitor
 from regard.training.run.loop import TrainingLoop, swap_parameters
 from regard.training.run.reporter import Reporter, make_reporter
 from regard.training.run.run_dir import RunDir
@@ -53,6 +55,8 @@ class TrainedModel:
     report: LoadReport | None
     valid_batches: Batches | None
     """The encoded validation data."""
+    monitor: EvaluationMonitor = field(default_factory=EvaluationMonitor)
+    """Receives the progress of an evaluation."""
 
     def save(self, folder: Path) -> None:
         """Write a model folder for `regard.load`."""
@@ -77,12 +81,15 @@ def run_training(
     compute_metrics: ComputeMetrics | None = None,
     sample_outputs: SampleOutputs | None = None,
     report: Reporter | None = None,
+    overrides: Mapping[str, Any] | None = None,
 ) -> Path:
     """Train the model of a recipe in the run directory `output`, and return the folder of the best model.
 
     The recipe was checked (`check_recipe`). With `resume`, a stopped run continues from its last checkpoint, and gives
-    bit for bit the result of a run that was not stopped.
+    bit for bit the result of a run that was not stopped. `overrides` are the values that differ from the recipe's file;
+    they are recorded, so that a resumed run has them too.
     """
+    start_time = time.monotonic()
     run_dir = RunDir(output)
     _check_no_run(run_dir, resume)
     retain_freed_memory()
@@ -93,16 +100,21 @@ def run_training(
         for line in _recipe_changes(run_dir, recipe):
             reporter.log(line)
         loop = build_loop(recipe, run_dir, reporter, compute_metrics, sample_outputs)
+        loop.preparation_seconds = time.monotonic() - start_time
         if resume:
             _resume(loop, run_dir, reporter.log)
         else:
             run_dir.truncate_metrics(0)
         with atomic_write(run_dir.recipe) as temporary:  # only now, when nothing can reject the recipe any more
             temporary.write_text(schema.recipe_to_toml(recipe), encoding="utf-8")
+        run_dir.write_overrides(overrides or {})
         with tensorboard.write_events(run_dir) if recipe.training.tensorboard else nullcontext():
             if not loop.progress.finished:
                 loop.run()
-            best = _average_and_finish(loop)
+            try:
+                best = _average_and_finish(loop)
+            finally:
+                reporter.end()
     reporter.log(f"done: the best model ({best}) is in {run_dir.best}")
     return run_dir.best
 
@@ -127,6 +139,9 @@ def build_loop(
     for line in data.messages:
         reporter.log(line)
     network.to(settings.device)
+    settings = _resolve_epochs(settings, data.train)
+    warn_about_warmup(settings, reporter.log)
+    monitor = EvaluationMonitor(reporter.show_evaluation)
     trained = TrainedModel(
         recipe=recipe,
         network=network,
@@ -135,14 +150,20 @@ def build_loop(
         decoder_start=decoder_start,
         report=report,
         valid_batches=data.valid,
+        monitor=monitor,
     )
 
     def evaluate() -> Mapping[str, float]:
         assert data.valid is not None
-        metrics = validate(network, objective, data.valid, settings.device, data.valid_words)
-        metrics |= compute_metrics(trained) if compute_metrics else {}
-        for line in sample_outputs(trained) if sample_outputs else ():
-            reporter.log(line)
+        metrics: dict[str, float] = {}
+        with monitor.stage("loss"):
+            metrics |= validate(network, objective, data.valid, settings.device, data.valid_words, monitor)
+        if compute_metrics:
+            with monitor.stage("task metrics"):
+                metrics |= compute_metrics(trained)
+        if sample_outputs and not monitor.trial and not monitor.timed_out:
+            for line in sample_outputs(trained):
+                reporter.log(line)
         return metrics
 
     return TrainingLoop(
@@ -156,6 +177,7 @@ def build_loop(
         save_model=trained.save,
         evaluate=evaluate if data.valid else None,
         reporter=reporter,
+        monitor=monitor,
         fingerprints={
             "data": data.train.fingerprint,
             "objective": json.dumps(recipe.objective.model_dump(mode="json"), sort_keys=True),
@@ -171,6 +193,24 @@ def _published_generation_config(recipe: Recipe, report: LoadReport | None) -> M
         return {}
     values = ModelFolder(recipe.network.load).generation_config
     return {**report.origin.config, **{key: value for key, value in values.items() if value is not None}}
+
+
+def _resolve_epochs(settings: TrainingSection, batches: Batches) -> TrainingSection:
+    """Return the settings with the number of optimizer steps that `epochs` stands for."""
+    if settings.epochs is None:
+        return settings
+    steps = -(-batches.total_steps(settings.epochs) // settings.gradient_accumulation_steps)
+    return settings.model_copy(update={"steps": max(1, steps)})
+
+
+def warn_about_warmup(settings: TrainingSection, log: Callable[[str], None]) -> None:
+    """Log a warning if most steps of a run are warm-up."""
+    warmup = settings.schedule.warmup_steps
+    if settings.steps is not None and settings.minutes is None and 2 * warmup > settings.steps:
+        log(
+            f"the warm-up of the learning rate takes {warmup} of {settings.steps} steps: set "
+            f"training.schedule.warmup_steps={max(1, settings.steps // 10)}"
+        )
 
 
 def supported_precision(settings: TrainingSection, log: Callable[[str], None]) -> TrainingSection:
@@ -254,7 +294,9 @@ def _average_and_finish(loop: TrainingLoop) -> str:
         with swap_parameters(parameters, average):
             info = {"step": loop.progress.step, "averaged_steps": steps}
             value = loop.run_evaluation(info) if loop.evaluate else None
-            if value is None or loop.settings.is_better(value, loop.progress.best_value):
+            # An average without a value is no better than a model that was evaluated.
+            unknown = value is None and loop.monitor.timed_out
+            if not unknown and (value is None or loop.settings.is_better(value, loop.progress.best_value)):
                 loop.run_dir.replace_best(loop.save_model, info, value)
     best = loop.run_dir.best_info()
     if "averaged_steps" in best:

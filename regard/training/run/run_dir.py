@@ -1,6 +1,7 @@
 """The run directory.
 
 recipe.toml      the recipe, with all defaults filled in
+overrides.json   the values that differ from the recipe's file, if there are any: a resumed run has them too
 metrics.jsonl    training metrics at intervals, and each evaluation; without times, so equal runs have equal files
 log.txt          all log messages, with the time
 checkpoints/     checkpoints to resume from
@@ -31,6 +32,7 @@ class RunDir:
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
         self.recipe = self.path / "recipe.toml"
+        self.overrides = self.path / "overrides.json"
         self.metrics = self.path / "metrics.jsonl"
         self.log_file = self.path / "log.txt"
         self.checkpoints = self.path / "checkpoints"
@@ -68,6 +70,15 @@ class RunDir:
         repair_folder(self.best)
         for incomplete in self.path.glob(".*.part"):
             incomplete.unlink()
+
+    def read_overrides(self) -> dict[str, Any]:
+        """Return the values that differ from the recipe's file, by dotted key."""
+        return read_json(self.overrides) if self.overrides.exists() else {}
+
+    def write_overrides(self, values: Mapping[str, Any]) -> None:
+        """Record the values that differ from the recipe's file."""
+        if values:
+            write_json(self.overrides, values)
 
     def append_metrics(self, values: Mapping[str, Any]) -> None:
         """Append a line to metrics.jsonl."""

@@ -13,12 +13,18 @@ from regard.training.objectives.distillation import Distillation
 from regard.training.objectives.objective import CrossEntropyObjective, Objective
 from regard.training.objectives.rdrop_objective import RDrop
 from regard.training.run.batch_stream import to_device
+from regard.training.run.evaluation_monitor import EvaluationMonitor
 from regard.training.run.state import batch_seed
 
 
 @torch.no_grad()
 def validate(
-    network: Any, objective: Objective, batches: Batches, device: str = "cpu", num_words: int | None = None
+    network: Any,
+    objective: Objective,
+    batches: Batches,
+    device: str = "cpu",
+    num_words: int | None = None,
+    monitor: EvaluationMonitor | None = None,
 ) -> dict[str, float]:
     """Compute the mean loss and the metrics of the objective, without dropout and label smoothing.
 
@@ -27,7 +33,9 @@ def validate(
     """
     total, count = 0.0, 0
     correct: dict[str, int] = {}
-    for batch in batches.epoch(0):
+    monitor = monitor or EvaluationMonitor()
+    steps = monitor.select(range(batches.steps(0)))
+    for batch in monitor.track((batches.get(0, step) for step in steps), len(steps)):
         torch.manual_seed(batch_seed(0, 0, batch.step, "valid"))
         loss = objective.loss(network, to_device(batch, torch.device(device)))
         total, count = total + float(loss.sum), count + loss.count

@@ -5,10 +5,10 @@ from unit.training.recipes import load_recipe
 from unit.training.tiny_data import write_recipe
 from unit.training.tiny_loop import Fixed, loop, pairs
 
-from regard.training.optim.schedule import CosineSchedule, LinearSchedule
+from regard.training.optim.schedule import CosineSchedule, LinearSchedule, NoamSchedule, lr_factor
 from regard.training.recipe.dry_run import describe_run
+from regard.training.run import evaluation_monitor, state
 from regard.training.run import loop as looping
-from regard.training.run import state
 from regard.training.run.run_dir import read_metrics
 
 SECOND = 1 / 60
@@ -88,11 +88,118 @@ def test_time_is_no_part_of_the_state_where_nothing_depends_on_it(timed):
     assert run.run().seconds == 0
 
 
-def test_what_is_left_is_said(timed):
+def test_what_is_left_is_shown(timed):
+    """The limit is named, and the time left is that of the limit, not that of the steps."""
+    run, _ = timed(1.0, minutes=10 * SECOND, steps=400)
+    run.reporter.seconds = 0  # a line for each step
+    run.run()
+    assert run.reporter.lines[0] == "training: step 0 of at most 400, for at most 0.166667 minutes"
+    assert run.reporter.lines[4].endswith("0:06 left")
+    assert "step 4 of about 10  loss" in run.reporter.lines[4]
+
+
+def test_a_limit_by_steps_is_shown_as_such(timed):
     run, _ = timed(1.0, minutes=10 * SECOND)
     run.run()
-    assert run.reporter.lines[0] == "training: step 0, until the time limit"
-    assert run.settings.expected_steps(4, 4.0) == 10
+    assert run.reporter.lines[0] == "training: step 0, for 0.166667 minutes"
+
+
+@pytest.fixture
+def evaluated(timed, monkeypatch):
+    """A loop with an evaluation that takes the given seconds, for all of 64 items; the trial computes 16 of them."""
+
+    def make(step_seconds, evaluation_seconds, **plan):
+        run, clock = timed(step_seconds, **plan)
+        monkeypatch.setattr(evaluation_monitor, "time", clock)
+        losses = iter(range(100, 0, -1))
+        run.computed = []
+
+        def evaluate():
+            metrics = {}
+            with run.monitor.stage("loss"):
+                for _ in run.monitor.track(run.monitor.select(range(64)), 64):
+                    clock.now += evaluation_seconds / 64
+                metrics["loss"] = float(next(losses))
+            run.computed.append((clock.now - 1000, run.monitor.trial, run.monitor.timed_out))
+            return metrics
+
+        run.evaluate = evaluate
+        return run, clock
+
+    return make
+
+
+def test_evaluations_are_inside_the_limit(evaluated):
+    run, clock = evaluated(1.0, 8.0, minutes=60 * SECOND, evaluate_every=20)
+    progress = run.run()
+    assert clock.now - 1000 == pytest.approx(60, abs=1.01)
+    assert [trial for _, trial, _ in run.computed] == [True, False, False]
+    assert progress.step == pytest.approx(60 - 2 - 2 * 8, abs=1)  # the trial took 2 seconds
+    assert progress.best_step == progress.step
+    assert progress.seconds == 60
+
+
+def test_an_evaluation_for_which_no_time_is_left_is_left_out(evaluated):
+    """The one at the end is enough."""
+    run, clock = evaluated(1.0, 8.0, minutes=60 * SECOND, evaluate_every=45)
+    run.run()
+    assert [trial for _, trial, _ in run.computed] == [True, False]
+    assert clock.now - 1000 == pytest.approx(60, abs=1.01)
+
+
+def test_an_evaluation_that_is_too_long_ends_with_the_limit(evaluated):
+    """The model is saved all the same, and the log says what is missing."""
+    run, clock = evaluated(1.0, 90.0, minutes=60 * SECOND, evaluate_every=500)
+    progress = run.run()
+    assert clock.now - 1000 == pytest.approx(60, abs=2.5)  # an item takes 1.4 seconds
+    assert progress.step >= 5
+    assert (run.run_dir.best / "weights").exists()
+    assert run.run_dir.best_info() == {"step": progress.step, "value": None}
+    log = "\n".join(run.reporter.lines)
+    assert "one evaluation takes about 90 s of the limit of 60 s" in log
+    assert "the time limit ended the evaluation" in log
+
+
+def test_an_evaluation_shows_its_progress(evaluated):
+    run, _ = evaluated(1.0, 64.0, steps=2, minutes=None)
+    run.monitor.report = run.reporter.show_evaluation
+    run.reporter.seconds = 0
+    run.run()
+    shown = [line for line in run.reporter.lines if line.startswith("evaluating")]
+    assert shown[0] == "evaluating: loss, 1 of 64"
+    assert len(shown) == 64
+
+
+def test_the_preparation_is_inside_the_limit(timed):
+    run, _ = timed(1.0, minutes=30 * SECOND)
+    run.preparation_seconds = 12.0
+    assert run.run().step == 18
+
+
+def test_the_warm_up_takes_at_most_a_tenth_of_the_time(timed):
+    """100 of 115 steps were warm-up."""
+    run, _ = timed(1.0, minutes=200 * SECOND, schedule=LinearSchedule(warmup_steps=150))
+    run.run()
+    found = rates(run)
+    assert max(found) == pytest.approx(1, abs=0.01)
+    assert found.index(max(found)) + 1 == pytest.approx(20, abs=1)
+    assert found[-1] == pytest.approx(0, abs=0.02)
+
+
+def test_the_peak_of_noam_is_that_of_the_recipe():
+    schedule = NoamSchedule(warmup_steps=400)
+    peak = lr_factor(schedule, 400, 1000, 64)
+    assert lr_factor(schedule, 40, 100, 64, shorter_warmup=40) == pytest.approx(peak)
+    assert lr_factor(schedule, 20, 100, 64, shorter_warmup=40) == pytest.approx(peak / 2)
+    assert lr_factor(schedule, 160, 100, 64, shorter_warmup=40) == pytest.approx(peak / 2)
+
+
+def test_a_run_that_used_its_time_is_finished_when_it_resumes(evaluated):
+    run, _ = evaluated(1.0, 8.0, minutes=60 * SECOND, evaluate_every=20)
+    run.run()
+    again, _ = evaluated(1.0, 8.0, minutes=60 * SECOND, evaluate_every=20)
+    again.restore(state.load_checkpoint(list(state.list_checkpoints(run.run_dir.checkpoints).values())[-1]))
+    assert again.progress.finished
 
 
 def test_a_dry_run_says_what_ends_it(tmp_path):
