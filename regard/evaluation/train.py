@@ -15,6 +15,7 @@ from regard.doctor.recipe_data import data_files, data_formats
 from regard.doctor.split_reader import Split
 from regard.evaluation.evaluate import evaluate, sample_outputs
 from regard.tasks.registry import TASKS
+from regard.training.recipe.data_pipeline import make_source
 from regard.training.recipe.preflight import check_recipe
 from regard.training.recipe.schema import Recipe, load_recipe, merge_overrides, parse_overrides
 from regard.training.run.run import run_training
