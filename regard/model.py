@@ -16,11 +16,13 @@ from regard.checkpoint.load import AnyNetwork
 from regard.checkpoint.model_folder import ModelFolder, find_model
 from regard.checkpoint.report import LoadReport
 from regard.checkpoint.save import save
+from regard.checkpoint.sentence_folder import SentenceEncoder, read_sentence_encoder
 from regard.engine.compiler import compile, quantizable_weights
 from regard.engine.linear import Precision
 from regard.native.memory import MappedFiles
 from regard.tasks import generation_config
 from regard.tasks.classify import CLASSIFY, Classification, ClassifyKeywords
+from regard.tasks.embed import EMBED, EmbedKeywords, TextVector
 from regard.tasks.generate import GENERATE, GenerateKeywords, Generation
 from regard.tasks.inputs import TextPair
 from regard.tasks.options import options_from_keywords
@@ -62,6 +64,11 @@ class Model:
     def labels(self) -> tuple[str, ...]:
         """The names of the labels, in the order of the logits; empty if the model has none."""
         return () if self.folder is None else ModelFolder(self.folder).labels
+
+    @cached_property
+    def sentence_encoder(self) -> SentenceEncoder | None:
+        """Pooling, maximum length and prompts of a sentence encoder; None if the model's folder has none."""
+        return None if self.folder is None else read_sentence_encoder(self.folder)
 
     @overload
     def translate(self, texts: str, **options: Unpack[TranslateKeywords]) -> Translation: ...  # type: ignore[overload-overlap] # a string is an iterable of strings too
@@ -118,6 +125,21 @@ class Model:
         The options are the fields of `ClassifyOptions`.
         """
         return self._use(CLASSIFY, texts, options)
+
+    @overload
+    def embed(self, texts: str, **options: Unpack[EmbedKeywords]) -> TextVector: ...  # type: ignore[overload-overlap] # as above
+    @overload
+    def embed(self, texts: Iterable[str], **options: Unpack[EmbedKeywords]) -> list[TextVector]: ...
+    def embed(self, texts: str | Iterable[str], **options: Unpack[EmbedKeywords]) -> TextVector | list[TextVector]:
+        """Return the vectors of texts.
+
+            model.embed("A fine film.").vector                       # 384 numbers
+            model.embed(texts, prompt="query: ", truncate_dim=256)
+            model.embed("A fine film.", tokens=True).words           # the vector of each word in its context
+
+        The options are the fields of `EmbedOptions`.
+        """
+        return self._use(EMBED, texts, options)
 
     def prepare(self, task: AnyTask | str, options: Any = None, **keywords: Any) -> Any:
         """Join the model with the options of a task, for inputs of any number, or for one that is streamed.

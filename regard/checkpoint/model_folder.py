@@ -31,15 +31,22 @@ REGARD_MODEL_TYPE = "regard"
 FORMAT_VERSION = 1
 """The version of regard.json."""
 
+SENTENCE_MODULE_FILES = (
+    *(("Pooling", "config.json"), ("Normalize", "config.json"), ("Dropout", "config.json")),
+    *(("Dense", "config.json"), ("Dense", "model.safetensors"), ("Dense", "pytorch_model.bin")),
+)
+"""Folders and files of the modules of a sentence encoder (`sentence_folder.py`)."""
 COMPANION_FILES = (
     *("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"),
     *("vocab.txt", "vocab.json", "merges.txt", "target_vocab.json", "source.spm", "target.spm"),
     *("spiece.model", "sentencepiece.bpe.model", "tokenizer.model"),
     *("target/tokenizer.json", "target/tokenizer_config.json"),
     GENERATION_CONFIG_FILE,
+    *("modules.json", "sentence_bert_config.json", "config_sentence_transformers.json", "preprocessor_config.json"),
+    *(f"{number}_{kind}/{name}" for number in range(1, 6) for kind, name in SENTENCE_MODULE_FILES),
 )
 """Files besides the weights, config.json and regard.json. Those that a newly saved model does not have are removed."""
-COMPANION_PATTERNS = (*COMPANION_FILES, "tokenizer*", "vocab*", "*.model", "*.spm")
+COMPANION_PATTERNS = (*COMPANION_FILES, "tokenizer*", "vocab*", "*.model", "*.spm", "sentence_*_config.json")
 """Files that are copied with a model, byte for byte."""
 
 
@@ -200,8 +207,9 @@ class ModelFolder:
     def _remove(self, *names: str) -> None:
         for name in names:
             (self.path / name).unlink(missing_ok=True)
-        with suppress(OSError):  # it does not exist, or has other files
-            (self.path / "target").rmdir()
+        for folder in {str(Path(name).parent) for name in names} - {"."}:
+            with suppress(OSError):  # it does not exist, or has other files
+                (self.path / folder).rmdir()
 
 
 def _without(info: ModelInfo, *keys: str) -> ModelInfo:

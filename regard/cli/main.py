@@ -14,8 +14,9 @@ from typing import Any, NoReturn, TextIO
 import typer
 from typer.core import TyperGroup
 
-from regard.cli import convert, demo, doctor, plot, recipes, show, tokenize, train
+from regard.cli import convert, demo, doctor, embed, plot, recipes, search, show, tokenize, train
 from regard.cli.task_command import task_command
+from regard.tasks.embed import EMBED
 from regard.tasks.registry import TASKS
 from regard.training.task import AnyTask
 
@@ -105,7 +106,8 @@ def make_app(tasks: Iterable[AnyTask]) -> typer.Typer:
     app.command("plot")(plot.plot)
     for task in tasks:
         if task.prepare is not None:
-            app.command(task.name)(task_command(task))
+            app.command(task.name)(embed.embed_command() if task is EMBED else task_command(task))
+    app.command("search")(search.search)
     app.command("show")(show.show)
     app.command("convert")(convert.convert)
     return app

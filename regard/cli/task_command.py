@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -14,6 +14,9 @@ from regard.tasks.generated_text import GeneratedText
 from regard.tasks.options import OptionField, option_fields
 from regard.training.task import AnyTask
 
+if TYPE_CHECKING:
+    from regard.cli.text_io import TextInputs
+
 VALUE_NAMES = {int: "INTEGER", float: "NUMBER", str: "TEXT"}
 """What `--help` calls a value."""
 
@@ -21,10 +24,10 @@ VALUE_NAMES = {int: "INTEGER", float: "NUMBER", str: "TEXT"}
 def task_command(task: AnyTask) -> Callable[..., None]:
     """Return the function of a task's command. Its signature tells typer the arguments and options."""
 
-    def command(*, model: str, input: str | None, precision: Precision | None, as_json: bool, **values: Any) -> None:
-        run_task(task, TaskCall(model, input, precision, as_json, values.pop("stream", False)), values)
+    def command(**values: Any) -> None:
+        run_task(task, TaskCall.of(values), values)
 
-    parameters = list(_parameters(task))
+    parameters = list(task_parameters(task))
     command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     command.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
     command.__doc__ = f"{task.summary}\n\n{task.details}".strip()
@@ -41,25 +44,38 @@ class TaskCall:
     as_json: bool
     stream: bool
 
+    @classmethod
+    def of(cls, values: dict[str, Any]) -> TaskCall:
+        """Take the arguments that all tasks have out of those of a command; the others are the options of its task."""
+        names = ("model", "input", "precision", "as_json")
+        return cls(*(values.pop(name) for name in names), values.pop("stream", False))
+
 
 def run_task(task: AnyTask, call: TaskCall, values: Mapping[str, Any]) -> None:
     """Run a task on the inputs of a command, and write the results."""
-    from regard.cli.text_io import TextInputs, load_model, usage_errors, write_results, write_streams
+    from regard.cli.text_io import usage_errors, write_results, write_streams
 
     with usage_errors():
-        options = _build_options(task, values, call.as_json)
+        options = build_options(task, values, call.as_json)
     if call.stream and getattr(options, "n_best", 1) > 1:
         raise typer.BadParameter(f"--stream prints one text per {task.input.name}: remove --n-best")
-    inputs, loaded = TextInputs(call.input, task.input), load_model(call.model, call.precision)
-    with usage_errors():
-        runner: Any = loaded.prepare(task, options)
+    inputs, runner = open_task(task, call, options)
     if call.stream:
         write_streams(map(runner.stream, inputs), inputs.is_single, call.as_json)
     else:
         write_results(runner.run(inputs, buffer_size=inputs.buffer_size), inputs, call.as_json)
 
 
-def _build_options(task: AnyTask, values: Mapping[str, Any], as_json: bool) -> Any:
+def open_task(task: AnyTask, call: TaskCall, options: Any) -> tuple[TextInputs, Any]:
+    """Return the inputs of a command, and the model joined with the options of the task."""
+    from regard.cli.text_io import TextInputs, load_model, usage_errors
+
+    inputs, loaded = TextInputs(call.input, task.input), load_model(call.model, call.precision)
+    with usage_errors():
+        return inputs, loaded.prepare(task, options)
+
+
+def build_options(task: AnyTask, values: Mapping[str, Any], as_json: bool) -> Any:
     """Make the options of a task from those that were given. The others have the defaults of the task."""
     chosen: dict[str, Any] = {}
     for field in option_fields(task.options):
@@ -77,7 +93,8 @@ def _build_options(task: AnyTask, values: Mapping[str, Any], as_json: bool) -> A
     return task.options(**chosen)
 
 
-def _parameters(task: AnyTask) -> Iterator[inspect.Parameter]:
+def task_parameters(task: AnyTask) -> Iterator[inspect.Parameter]:
+    """Yield the parameters of a task's command."""
     yield _parameter("model", str, typer.Argument(metavar="MODEL", help="Model folder."))
     metavar = task.input.name.upper()
     yield _parameter("input", str | None, typer.Argument(metavar=metavar, help=task.input.help), None)

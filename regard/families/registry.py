@@ -24,6 +24,7 @@ from regard.families import (
     transformer,
     transformer_xl,
     vit,
+    xlm_roberta,
     xlnet,
 )
 from regard.families.family import Family
@@ -31,7 +32,7 @@ from regard.transformer import config
 from regard.transformer.suggestion import did_you_mean
 
 MODULES = (
-    *(bert, roberta, distilbert, albert, electra, xlnet, roformer),
+    *(bert, roberta, xlm_roberta, distilbert, albert, electra, xlnet, roformer),
     *(gpt, gpt2, ctrl, transformer_xl, llama),
     *(bart, mbart, t5, marian),
     *(vit, clip, clip_text, clip_vision),

@@ -1,15 +1,24 @@
-"""embed: a vector for a text. Its data can be checked; training and using it follow."""
+"""embed: a vector for a text, or for an image."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypedDict
 
 from regard.data.example import LabeledText
 from regard.tasks.inputs import TEXT
+from regard.tasks.options import option
 from regard.training.task import Task
 from regard.transformer.interface import Predicts, Reads
+
+if TYPE_CHECKING:
+    from regard.tasks.embedder import Embedder
+    from regard.tasks.image_embedder import ImageEmbedder
+    from regard.tasks.model_parts import ModelParts
+
+SHOWN_NUMBERS = 3
+"""Number of numbers of a vector that `repr` shows."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -17,34 +26,123 @@ class EmbedOptions:
     """Options of embedding."""
 
     normalize: bool = False
-    """Scale each vector to length 1, so that a dot product is a cosine."""
+    """Scale each vector to length 1, so that a dot product is a cosine. (Many models do so anyway.)"""
+    pooling: str | None = None
+    """How token vectors become the vector of a text: mean, first, max, last. [from the folder, else mean]"""
+    truncate_dim: int | None = option(None, at_least=1)
+    """Keep only the first numbers of each vector (for models trained so that they suffice). [all]"""
+    prompt: str | None = None
+    """Name of a prompt of the model, or a text that is put before each input: "query: ". [from the folder]"""
+    long: str = "first"
+    """What is read of a text that is too long for the network: first, its beginning; mean, all of it, in windows whose
+    vectors are averaged."""
+    int8: bool = False
+    """Round each vector to whole numbers from -127 to 127: a quarter of the size."""
+    tokens: bool = False
+    """Return the vectors of the words in their context too."""
+    images: bool = False
+    """The inputs are names of image files, for models that read texts and images."""
+    batch_tokens: int = option(4096, at_least=1)
+    """Maximum number of tokens in a batch."""
+
+
+class EmbedKeywords(TypedDict, total=False):
+    """The fields of `EmbedOptions` as keyword arguments, for the type checker. A test compares them."""
+
+    normalize: bool
+    pooling: str | None
+    truncate_dim: int | None
+    prompt: str | None
+    long: str
+    int8: bool
+    tokens: bool
+    images: bool
+    batch_tokens: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class WordVector:
+    """The vector of one word in its context: the mean of the vectors of its tokens."""
+
+    text: str
+    """The word."""
+    start: int
+    """Start in the text, in characters."""
+    end: int
+    """End in the text, in characters."""
+    vector: tuple[float, ...]
+
+    def __repr__(self) -> str:
+        return f"WordVector({self.text!r}, start={self.start}, end={self.end}, {_format_vector(self.vector)})"
 
 
 @dataclass(frozen=True, kw_only=True)
 class TextVector:
-    """The vector of one text."""
+    """The vector of one text or image."""
 
-    vector: tuple[float, ...]
+    vector: tuple[float, ...] | tuple[int, ...]
+    """Its numbers; whole numbers with `int8`. `numpy.array([result.vector for result in results])` gives a matrix."""
+    scale: float | None = None
+    """With `int8`: what the whole numbers are multiplied with."""
+    words: tuple[WordVector, ...] = ()
+    """With `tokens`: the vectors of its words."""
+    windows: int = 1
+    """Number of windows that the vector is the mean of."""
     truncated: int = 0
     """Number of tokens that were removed because the text was too long for the network."""
 
+    def __repr__(self) -> str:
+        words = f", {len(self.words)} words" if self.words else ""
+        return f"TextVector({_format_vector(self.vector)}{words}, truncated={self.truncated})"
+
     def as_json(self) -> dict[str, Any]:
-        """Return all fields as JSON values."""
-        return {"vector": [*self.vector], "truncated": self.truncated}
+        """Return the fields as JSON values."""
+        values: dict[str, Any] = {"vector": [*self.vector]}
+        if self.scale is not None:
+            values["scale"] = self.scale
+        if self.words:
+            values["words"] = [vars(word) | {"vector": [*word.vector]} for word in self.words]
+        return values | {"windows": self.windows, "truncated": self.truncated}
 
     def as_lines(self) -> Sequence[str]:
-        """Return the numbers, separated by spaces."""
-        return [" ".join(map(str, self.vector))]
+        """Return the numbers, separated by spaces; of words, a line each: the word, a tab, its numbers."""
+        if self.words:
+            return [f"{word.text}\t{_join_numbers(word.vector)}" for word in self.words]
+        return [_join_numbers(self.vector)]
+
+
+def _join_numbers(vector: Sequence[float]) -> str:
+    return " ".join(f"{number:.9g}" for number in vector)
+
+
+def _format_vector(vector: Sequence[float]) -> str:
+    shown = ", ".join(f"{number:.4g}" for number in vector[:SHOWN_NUMBERS])
+    return f"{len(vector)} numbers: {shown}, …"
+
+
+def prepare(model: ModelParts, options: EmbedOptions) -> Embedder | ImageEmbedder:
+    """Return an `Embedder`, or an `ImageEmbedder` for images."""
+    if options.images:
+        from regard.tasks.image_embedder import ImageEmbedder
+
+        return ImageEmbedder(model.network, model.image_processor, options)
+    from regard.tasks.embedder import Embedder
+
+    return Embedder(model.network, model.tokenizer, model.sentence_encoder, options)
 
 
 EMBED = Task(
     name="embed",
     summary="Print a vector for TEXT: one output line per input line, in order.",
+    details="With -o, write the vectors to a file: a matrix (.npy), or one JSON object per line (.jsonl). With --index, "
+    "write the texts and their vectors to a folder, for `regard search`.",
     input=TEXT,
     options=EmbedOptions,
     result=TextVector,
+    prepare=prepare,
     example=LabeledText,
     reads=frozenset({Reads.TOKENS, Reads.TEXT_AND_IMAGE}),
-    predicts=frozenset({Predicts.VECTORS, Predicts.SIMILARITY}),
+    predicts=frozenset({Predicts.VECTORS, Predicts.MASKED_TOKEN, Predicts.SIMILARITY}),
     architectures=("Model",),
+    input_of=lambda example: example.text,
 )

@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
+    from regard.checkpoint.sentence_folder import SentenceEncoder
+    from regard.data.image_processor import ImageProcessor
     from regard.tasks.generation_config import GenerationConfig
     from regard.tokenization.tokenizer import Tokenizer
 
@@ -28,3 +30,11 @@ class ModelParts(Protocol):
     @property
     def labels(self) -> tuple[str, ...]:
         """The names of the labels, in the order of the logits; empty if it has none."""
+
+    @property
+    def sentence_encoder(self) -> SentenceEncoder | None:
+        """Pooling, maximum length and prompts of a sentence encoder; None if its folder has none."""
+
+    @property
+    def image_processor(self) -> ImageProcessor:
+        """How images become pixel values."""

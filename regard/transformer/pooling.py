@@ -23,6 +23,16 @@ def pool(pooling: Pooling, x: HiddenStates, layout: BatchLayout) -> Float[Tensor
         case Pooling.MEAN:
             total = x.new_zeros(layout.batch_size, x.shape[1]).index_add(0, layout.row_indices, x)
             return total / torch.tensor(layout.lengths, device=x.device)[:, None]
+        case Pooling.MEAN_SQRT:
+            total = x.new_zeros(layout.batch_size, x.shape[1]).index_add(0, layout.row_indices, x)
+            return total / torch.tensor(layout.lengths, device=x.device, dtype=x.dtype)[:, None].sqrt()
+        case Pooling.WEIGHTED_MEAN:
+            weights = (layout.column_indices + 1).to(x.dtype)
+            total = x.new_zeros(layout.batch_size, x.shape[1]).index_add(0, layout.row_indices, x * weights[:, None])
+            return total / x.new_zeros(layout.batch_size).index_add(0, layout.row_indices, weights)[:, None]
+        case Pooling.MAX:
+            rows = layout.row_indices[:, None].expand_as(x)
+            return x.new_full((layout.batch_size, x.shape[1]), -torch.inf).scatter_reduce(0, rows, x, "amax")
         case Pooling.MEAN_AFTER_FIRST:
             not_first = layout.column_indices > 0
             total = x.new_zeros(layout.batch_size, x.shape[1]).index_add(0, layout.row_indices[not_first], x[not_first])

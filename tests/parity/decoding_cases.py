@@ -118,7 +118,8 @@ DECODING_CASES = [*GREEDY, *BEAMS, *PROCESSED_BEAMS, *LENGTHS, *ONE_EOS]
 def can_generate(case):
     """Whether transformers can generate with the class: with BERT and its variants only if they are causal."""
     kind = getattr(transformers, case.architecture)
-    bidirectional = case.family in ("bert", "roberta", "electra", "roformer") and not case.sizes.get("is_decoder")
+    encoders = ("bert", "roberta", "xlm-roberta", "electra", "roformer")
+    bidirectional = case.family in encoders and not case.sizes.get("is_decoder")
     return hasattr(kind, "can_generate") and kind.can_generate() and not bidirectional
 
 
@@ -129,7 +130,7 @@ def _with_generation_sizes(case):
             return replace(case, sizes=case.sizes | dict(num_layers=3))
         case "BartForCausalLM" | "MBartForCausalLM" | "MarianForCausalLM":  # the same, though there is no encoder
             return replace(case, sizes=case.sizes | dict(encoder_layers=3))
-        case "RobertaForCausalLM":  # positions for the longest sequence; the first two are reserved for padding
+        case "RobertaForCausalLM" | "XLMRobertaForCausalLM":  # positions for the longest sequence; the first two are reserved for padding
             return replace(case, sizes=case.sizes | dict(max_position_embeddings=21))
     return case
 

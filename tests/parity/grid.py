@@ -54,6 +54,7 @@ SIZES = {
     "marian": BART | dict(scale_embedding=True, activation_function="swish"),
     "llama": LLAMA,
     "roberta": BERT | dict(max_position_embeddings=21),
+    "xlm-roberta": BERT | dict(max_position_embeddings=21),
     "distilbert": dict(
         vocab_size=47,
         dim=24,
@@ -117,6 +118,7 @@ VARIANTS = [
     Case("xlnet", "XLNetLMHeadModel", dict(vocab_size=47, d_model=24, n_layer=2, n_head=4, d_inner=37, dropout=0.11,
          attn_type="uni", clamp_len=3, ff_activation="relu"), "uni"),
     Case("roberta", "RobertaForCausalLM", BERT | dict(is_decoder=True), "decoder"),
+    Case("xlm-roberta", "XLMRobertaForCausalLM", BERT | dict(is_decoder=True), "decoder"),
     Case("gpt2", "GPT2LMHeadModel", GPT2 | dict(scale_attn_by_inverse_layer_idx=True), "scaled-by-layer"),
     Case("gpt2", "GPT2LMHeadModel", GPT2 | dict(scale_attn_weights=False, n_inner=None), "unscaled"),
     Case("vit", "ViTForImageClassification", VIT | dict(image_size=[9, 16], patch_size=[4, 3]), "oblong"),

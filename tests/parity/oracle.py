@@ -36,7 +36,8 @@ FIRST_WORD = 3
 
 def modeling(family):
     """Return the name of the transformers module with the classes of a family."""
-    folder = {"openai-gpt": "openai", "clip_text_model": "clip", "clip_vision_model": "clip"}.get(family, family)
+    folders = {"openai-gpt": "openai", "clip_text_model": "clip", "clip_vision_model": "clip"}
+    folder = folders.get(family, family.replace("-", "_"))
     return f"transformers.models.{folder}.modeling_{folder}"
 
 

@@ -76,7 +76,7 @@ def their_hypotheses(case, model, inputs, decoding, **options):
     if case.family == "xlnet":  # new tokens change the hidden states of earlier ones, so all are computed again
         arguments |= dict(use_mems=False, use_cache=False)
     tokens = torch.tensor([inputs.source if encoder else inputs.prompt])
-    if case.family == "roberta":  # its `generate` counts positions from 0, but its forward pass from 2
+    if case.family in ("roberta", "xlm-roberta"):  # its `generate` counts positions from 0, but its forward pass from 2
         arguments |= dict(position_ids=torch.arange(2, 2 + len(inputs.prompt))[None])
     with torch.no_grad(), in_double(case.family):
         output = model.generate(

@@ -35,6 +35,7 @@ XL = dict(cutoffs=[40, 80], d_model=12, d_embed=10, n_head=3, d_head=5, d_inner=
 CASES = {
     "bert": ("BertForSequenceClassification", "bert", {}),
     "roberta": ("RobertaForMaskedLM", "roberta", {}),
+    "xlm-roberta": ("XLMRobertaForMaskedLM", "roberta", {}),
     "distilbert": ("DistilBertForMaskedLM", "bert", {}),
     "albert": ("AlbertForMaskedLM", "albert", {}),
     "electra": ("ElectraForPreTraining", "bert", {}),

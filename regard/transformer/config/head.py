@@ -15,6 +15,12 @@ class Pooling(enum.Enum):
     MEAN = "mean"
     MEAN_AFTER_FIRST = "mean_after_first"
     """Mean of all but the first: of the patches of an image, without the class vector."""
+    MAX = "max"
+    """The maximum of each number."""
+    MEAN_SQRT = "mean_sqrt"
+    """Sum divided by the square root of the length."""
+    WEIGHTED_MEAN = "weighted_mean"
+    """Mean weighted by position: the last token counts most (for causal networks)."""
 
 
 @dataclass(frozen=True, kw_only=True)
