@@ -17,6 +17,7 @@ from regard.checkpoint.model_folder import ModelFolder, find_model
 from regard.checkpoint.report import LoadReport
 from regard.checkpoint.save import save
 from regard.checkpoint.sentence_folder import SentenceEncoder, read_sentence_encoder
+from regard.data.image_processor import ImageProcessor, default_processor, read_image_processor
 from regard.engine.compiler import compile, quantizable_weights
 from regard.engine.linear import Precision
 from regard.native.memory import MappedFiles
@@ -69,6 +70,12 @@ class Model:
     def sentence_encoder(self) -> SentenceEncoder | None:
         """Pooling, maximum length and prompts of a sentence encoder; None if the model's folder has none."""
         return None if self.folder is None else read_sentence_encoder(self.folder)
+
+    @cached_property
+    def image_processor(self) -> ImageProcessor:
+        """How images become pixel values: from the model's folder, else the usual way for its network."""
+        processor = None if self.folder is None else read_image_processor(self.folder)
+        return processor or default_processor(self.network)
 
     @overload
     def translate(self, texts: str, **options: Unpack[TranslateKeywords]) -> Translation: ...  # type: ignore[overload-overlap] # a string is an iterable of strings too

@@ -15,6 +15,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -81,7 +82,8 @@ def read_sentence_encoder(folder: str | Path) -> SentenceEncoder | None:
     if not (folder / MODULES_FILE).is_file():
         return None
     poolings: tuple[Pooling, ...] = ()
-    include_prompt, layers, weights = True, [], []
+    include_prompt, weights = True, list[dict[str, torch.Tensor]]()
+    layers: list[DenseLayer | UnitLength] = []
     for kind, path in _read_modules(folder):
         match kind:
             case "Transformer":
@@ -103,7 +105,9 @@ def read_sentence_encoder(folder: str | Path) -> SentenceEncoder | None:
                 )
     if not poolings:
         raise CheckpointError(f"{folder / MODULES_FILE}: the module Pooling is missing: vectors of texts need it")
-    embedder = _make_embedder(folder, TextEmbedding(poolings=poolings, layers=tuple(layers), include_prompt=include_prompt), weights)
+    embedder = _make_embedder(
+        folder, TextEmbedding(poolings=poolings, layers=tuple(layers), include_prompt=include_prompt), weights
+    )
     return SentenceEncoder(embedder=embedder, **_read_lengths(folder), **_read_prompts(folder))
 
 
@@ -160,7 +164,7 @@ def _check_network_path(folder: Path, path: str) -> None:
     if path:
         raise CheckpointError(
             f"{folder / MODULES_FILE}: the network is in the subfolder {path!r}, as the first releases wrote it: move "
-            f"its files to {folder} and set the path to \"\""
+            f'its files to {folder} and set the path to ""'
         )
 
 
@@ -199,15 +203,13 @@ def _read_dense(folder: Path) -> tuple[DenseLayer, dict[str, torch.Tensor]]:
     found = {key: tuple(value.shape) for key, value in weights.items()}
     if found != expected:
         raise CheckpointError(f"{folder}: the dense layer has the tensors {found}, config.json says {expected}")
-    layer = DenseLayer(
-        input_dim=shape[1], output_dim=shape[0], bias=has_bias, activation=ACTIVATION_CLASSES[name]
-    )
+    layer = DenseLayer(input_dim=shape[1], output_dim=shape[0], bias=has_bias, activation=ACTIVATION_CLASSES[name])
     return layer, weights
 
 
 def _make_embedder(folder: Path, design: TextEmbedding, weights: list[dict[str, torch.Tensor]]) -> TextEmbedder:
     sizes = [layer for layer in design.layers if isinstance(layer, DenseLayer)]
-    for layer, following in zip(sizes, sizes[1:], strict=False):
+    for layer, following in pairwise(sizes):
         if layer.output_dim != following.input_dim:
             raise CheckpointError(
                 f"{folder}: a dense layer gives {layer.output_dim} numbers, and the next reads {following.input_dim}"
@@ -235,7 +237,8 @@ def _read_prompts(folder: Path) -> dict[str, Any]:
         raise CheckpointError(f"{folder / PROMPTS_FILE}: prompts is {prompts!r}; expected texts by name")
     if default is not None and default not in prompts:
         raise CheckpointError(
-            f"{folder / PROMPTS_FILE}: default_prompt_name is {default!r}; the prompts are {', '.join(prompts) or 'none'}"
+            f"{folder / PROMPTS_FILE}: default_prompt_name is {default!r}; the prompts are "
+            f"{', '.join(prompts) or 'none'}"
         )
     return {"prompts": prompts, "default_prompt": default}
 

@@ -13,6 +13,7 @@ from regard.cli.task_command import TaskCall, build_options, run_task, task_para
 from regard.tasks.embed import EMBED
 
 if TYPE_CHECKING:
+    from regard.cli.image_io import ImageInputs
     from regard.cli.text_io import TextInputs
     from regard.tasks.embed import TextVector
 
@@ -80,7 +81,7 @@ def _check_targets(options: Any, output: Path | None, index: Path | None) -> Non
         raise typer.BadParameter("--index is for texts: write the vectors of images with -o")
 
 
-def _with_texts(runner: Any, inputs: TextInputs) -> Iterator[tuple[str, TextVector]]:
+def _with_texts(runner: Any, inputs: TextInputs | ImageInputs) -> Iterator[tuple[str, TextVector]]:
     """Yield each text with its vector. The runner reads ahead, so the texts are kept until their vector comes."""
     from collections import deque
 

@@ -15,6 +15,7 @@ from regard.tasks.options import OptionField, option_fields
 from regard.training.task import AnyTask
 
 if TYPE_CHECKING:
+    from regard.cli.image_io import ImageInputs
     from regard.cli.text_io import TextInputs
 
 VALUE_NAMES = {int: "INTEGER", float: "NUMBER", str: "TEXT"}
@@ -48,7 +49,7 @@ class TaskCall:
     def of(cls, values: dict[str, Any]) -> TaskCall:
         """Take the arguments that all tasks have out of those of a command; the others are the options of its task."""
         names = ("model", "input", "precision", "as_json")
-        return cls(*(values.pop(name) for name in names), values.pop("stream", False))
+        return cls(**{name: values.pop(name) for name in names}, stream=values.pop("stream", False))
 
 
 def run_task(task: AnyTask, call: TaskCall, values: Mapping[str, Any]) -> None:
@@ -66,11 +67,17 @@ def run_task(task: AnyTask, call: TaskCall, values: Mapping[str, Any]) -> None:
         write_results(runner.run(inputs, buffer_size=inputs.buffer_size), inputs, call.as_json)
 
 
-def open_task(task: AnyTask, call: TaskCall, options: Any) -> tuple[TextInputs, Any]:
+def open_task(task: AnyTask, call: TaskCall, options: Any) -> tuple[TextInputs | ImageInputs, Any]:
     """Return the inputs of a command, and the model joined with the options of the task."""
+    from regard.cli.image_io import ImageInputs, names_images, reads_images
     from regard.cli.text_io import TextInputs, load_model, usage_errors
 
-    inputs, loaded = TextInputs(call.input, task.input), load_model(call.model, call.precision)
+    inputs = ImageInputs(call.input) if names_images(call.input) else TextInputs(call.input, task.input)
+    loaded = load_model(call.model, call.precision)
+    if reads_images(loaded.network, options):
+        inputs = ImageInputs(call.input)
+    elif isinstance(inputs, ImageInputs):
+        raise typer.BadParameter(f"{call.input} has images, but this model reads texts (for CLIP's images: --images)")
     with usage_errors():
         return inputs, loaded.prepare(task, options)
 

@@ -17,8 +17,10 @@ import typer
 
 from regard.progress import Progress, on_terminal
 from regard.tasks.generated_text import GeneratedText
+from regard.transformer.interface import Reads
 
 if TYPE_CHECKING:
+    from regard.cli.image_io import ImageInputs
     from regard.model import Model
     from regard.training.task import InputKind, Result
 
@@ -99,7 +101,8 @@ def load_model(folder: str, precision: Precision | None) -> Model:
 
         record = read_quantization_record(ModelFolder(folder))
         model = regard.model.load(folder, precision=precision or (record[0] if record else Precision.FLOAT32))
-        _ = model.tokenizer, model.generation_config  # report errors in these files before any text is read
+        if model.network.reads is not Reads.IMAGE:
+            _ = model.tokenizer, model.generation_config  # report errors in these files before any text is read
     finally:
         gc.freeze()
         gc.enable()
@@ -115,7 +118,7 @@ def usage_errors() -> Iterator[None]:
         raise typer.BadParameter(str(error)) from None
 
 
-def write_results(results: Iterable[Result], inputs: TextInputs, as_json: bool) -> None:
+def write_results(results: Iterable[Result], inputs: TextInputs | ImageInputs, as_json: bool) -> None:
     """Write results to standard output, one per line, and notes on truncated or unfinished ones to standard error."""
     notes = ResultNotes()
     with _progress(inputs) as progress:
@@ -205,7 +208,7 @@ class ResultNotes:
         sys.stderr.write(f"note: {count} of {self.num_results} texts: {message}\n")
 
 
-def _progress(inputs: TextInputs) -> AbstractContextManager[Progress | None]:
+def _progress(inputs: TextInputs | ImageInputs) -> AbstractContextManager[Progress | None]:
     """Return a progress bar for the lines of a file, unless the results go to the terminal and show the progress."""
     total = inputs.num_lines() if on_terminal() and not sys.stdout.isatty() else None
     return nullcontext() if total is None else Progress(total=total)

@@ -82,6 +82,14 @@ class CaptionedImage(Example):
     captions: tuple[str, ...]
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ImageText(Example):
+    """An image with a text: its label or a caption. Tasks: classify, embed."""
+
+    image: Path
+    text: str
+
+
 EXAMPLE_TYPES: dict[str, type[Example]] = {
     "translate": Pair,
     "summarize": Pair,

@@ -18,7 +18,11 @@ FAMILY = replace(
     keys={**roberta.KEYS, "vocab_size": 30522},
     architectures={f"XLM{name}": architecture for name, architecture in roberta.FAMILY.architectures.items()},
     presets={
-        name.replace("roberta", "xlm-roberta"): {**sizes, "architectures": ["XLMRobertaForMaskedLM"], "vocab_size": 250002}
+        name.replace("roberta", "xlm-roberta"): {
+            **sizes,
+            "architectures": ["XLMRobertaForMaskedLM"],
+            "vocab_size": 250002,
+        }
         for name, sizes in roberta.FAMILY.presets.items()
     },
 )

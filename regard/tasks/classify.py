@@ -1,4 +1,4 @@
-"""classify: the label of a text, or of a pair of texts."""
+"""classify: the label of a text, of a pair of texts, or of an image."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypedDict
 
 from regard.data.example import LabeledText
-from regard.tasks.inputs import TEXT_OR_PAIR
+from regard.tasks.inputs import TEXT_PAIR_OR_IMAGE
 from regard.tasks.options import option
 from regard.training.task import Metrics, Task
 from regard.transformer.interface import Predicts, Reads
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from regard.data.encoders.labels import LabeledTextEncoder
     from regard.data.length_policy import LengthPolicy
     from regard.tasks.classifier import Classifier
+    from regard.tasks.image_classifier import ImageClassifier
     from regard.tasks.model_parts import ModelParts
     from regard.tokenization.tokenizer import Tokenizer
 
@@ -28,6 +29,10 @@ class ClassifyOptions:
     """Number of labels in the scores, the most likely first. [all]"""
     batch_tokens: int = option(4096, at_least=1)
     """Maximum number of tokens in a batch."""
+    labels: str | None = None
+    """Models for images and texts (CLIP): the labels, separated by commas: "a dog, a cat"."""
+    template: str = "{}"
+    """With labels: the text that is compared with an image; {} stands for the label: "a photo of {}"."""
 
 
 class ClassifyKeywords(TypedDict, total=False):
@@ -35,6 +40,8 @@ class ClassifyKeywords(TypedDict, total=False):
 
     top_k: int | None
     batch_tokens: int
+    labels: str | None
+    template: str
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,8 +65,21 @@ class Classification:
         return [f"{self.label}\t{self.scores[self.label]:.4f}"]
 
 
-def prepare(model: ModelParts, options: ClassifyOptions) -> Classifier:
-    """Return a `Classifier`."""
+def prepare(model: ModelParts, options: ClassifyOptions) -> Classifier | ImageClassifier:
+    """Return a `Classifier`, or an `ImageClassifier` for a network that reads images."""
+    if model.network.reads is Reads.TEXT_AND_IMAGE:
+        from regard.tasks.image_classifier import ZeroShotImageClassifier
+
+        return ZeroShotImageClassifier(model.network, model.image_processor, model.tokenizer, options)
+    if options.labels is not None:
+        raise ValueError(
+            f"this model has labels of its own ({', '.join(model.labels[:5])}): leave out --labels, or use a model for "
+            "images and texts"
+        )
+    if model.network.reads is Reads.IMAGE:
+        from regard.tasks.image_classifier import ImageClassifier
+
+        return ImageClassifier(model.network, model.image_processor, model.labels, options)
     from regard.tasks.classifier import Classifier
 
     return Classifier(model.network, model.tokenizer, model.labels, options)
@@ -83,15 +103,16 @@ def label_metrics(references: Sequence[str], labels: Sequence[str]) -> Mapping[s
 
 CLASSIFY = Task(
     name="classify",
-    summary="Print the most likely label of TEXT and its probability: one output line per input line, in order.",
-    input=TEXT_OR_PAIR,
+    summary="Print the most likely label of TEXT, or of an image, and its probability: one output line per input line, "
+    "in order.",
+    input=TEXT_PAIR_OR_IMAGE,
     options=ClassifyOptions,
     result=Classification,
     prepare=prepare,
     example=LabeledText,
-    reads=frozenset({Reads.TOKENS}),
-    predicts=frozenset({Predicts.LABEL}),
-    architectures=("ForSequenceClassification",),
+    reads=frozenset({Reads.TOKENS, Reads.IMAGE, Reads.TEXT_AND_IMAGE}),
+    predicts=frozenset({Predicts.LABEL, Predicts.SIMILARITY}),
+    architectures=("ForSequenceClassification", "ForImageClassification"),
     objectives=("classify",),
     encoder=labeled_text_encoder,
     input_of=lambda example: example.text if example.pair is None else (example.text, example.pair),

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypedDict
 
 from regard.data.example import LabeledText
-from regard.tasks.inputs import TEXT
+from regard.tasks.inputs import TEXT_OR_IMAGE
 from regard.tasks.options import option
 from regard.training.task import Task
 from regard.transformer.interface import Predicts, Reads
@@ -134,9 +134,9 @@ def prepare(model: ModelParts, options: EmbedOptions) -> Embedder | ImageEmbedde
 EMBED = Task(
     name="embed",
     summary="Print a vector for TEXT: one output line per input line, in order.",
-    details="With -o, write the vectors to a file: a matrix (.npy), or one JSON object per line (.jsonl). With --index, "
-    "write the texts and their vectors to a folder, for `regard search`.",
-    input=TEXT,
+    details="With -o, write the vectors to a file: a matrix (.npy), or one JSON object per line (.jsonl). With "
+    "--index, write the texts and their vectors to a folder, for `regard search`.",
+    input=TEXT_OR_IMAGE,
     options=EmbedOptions,
     result=TextVector,
     prepare=prepare,

@@ -195,6 +195,4 @@ def make_text_vector(
     values = vector.numpy()
     scale = float(np.abs(values).max()) / INT8_MAX or 1.0
     rounded = np.rint(values / scale).astype(np.int64)
-    return TextVector(
-        vector=tuple(rounded.tolist()), scale=scale, words=words, windows=windows, truncated=truncated
-    )
+    return TextVector(vector=tuple(rounded.tolist()), scale=scale, words=words, windows=windows, truncated=truncated)

@@ -20,6 +20,11 @@ def _is_pair(value: object) -> bool:
     return isinstance(value, tuple) and len(value) == 2 and all(isinstance(text, str) for text in value)
 
 
+def _is_image(value: object) -> bool:
+    """Whether a value is the path of an image, an image of Pillow, or an array of pixels."""
+    return isinstance(value, Path) or hasattr(value, "getbands") or hasattr(value, "__array_interface__")
+
+
 def _parse_text_or_pair(line: str) -> str | TextPair:
     text, tab, pair = line.partition("\t")
     return (text, pair) if tab else text
@@ -44,12 +49,19 @@ PROMPT = InputKind[str](
     is_single=lambda value: isinstance(value, str),
     parse=str,
 )
-TEXT_OR_PAIR = InputKind[str | TextPair](
+TEXT_PAIR_OR_IMAGE = InputKind[str | TextPair](
     name="text",
     help="A text, a file with one text per line, or - for standard input (the default). A tab separates the two texts "
-    "of a pair.",
-    is_single=lambda value: isinstance(value, str) or _is_pair(value),
+    "of a pair. For models that read images: an image, a folder of images, or a file with one name per line.",
+    is_single=lambda value: isinstance(value, str) or _is_pair(value) or _is_image(value),
     parse=_parse_text_or_pair,
+)
+TEXT_OR_IMAGE = InputKind[str](
+    name="text",
+    help="A text, a file with one text per line, or - for standard input (the default). With --images: an image, a "
+    "folder of images, or a file with one name per line.",
+    is_single=lambda value: isinstance(value, str) or _is_image(value),
+    parse=str,
 )
 QUESTION_AND_CONTEXT = InputKind[TextPair](
     name="question",

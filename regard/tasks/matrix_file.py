@@ -23,7 +23,7 @@ class MatrixFile:
         self.num_rows, self.dim = 0, 0
         self._file: BufferedWriter = path.open("wb")
 
-    def append(self, row: Sequence[float]) -> None:
+    def append(self, row: Sequence[float] | Sequence[int]) -> None:
         """Write one row."""
         if not self.num_rows:
             self.dim = len(row)
@@ -40,7 +40,7 @@ class MatrixFile:
             "shape": (self.num_rows, self.dim),
         }
         self._file.seek(0)
-        npy.write_array_header_1_0(self._file, header)  # type: ignore[arg-type] # it takes any writable file
+        npy.write_array_header_1_0(self._file, header)
         return self._file.tell()
 
     def __enter__(self) -> MatrixFile:

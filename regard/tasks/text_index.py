@@ -1,14 +1,14 @@
 """An index of texts: their vectors in a folder, for exact search.
 
-    index.json       the model (folder and fingerprint), the options, the number of texts
-    vectors.npy      a vector for each text: float32 or int8
-    scales.npy       with int8, what each vector is multiplied with
-    lengths.npy      the length of each vector
-    texts.jsonl      the texts, a JSON string per line
-    offsets.npy      where each line of texts.jsonl starts
+index.json       the model (folder and fingerprint), the options, the number of texts
+vectors.npy      a vector for each text: float32 or int8
+scales.npy       with int8, what each vector is multiplied with
+lengths.npy      the length of each vector
+texts.jsonl      the texts, a JSON string per line
+offsets.npy      where each line of texts.jsonl starts
 
-    index = TextIndex.open("index", regard.load("model"))
-    index.search("a horse by the sea", count=5)      # [Match(text=…, score=0.71, index=17), …]
+index = TextIndex.open("index", regard.load("model"))
+index.search("a horse by the sea", count=5)      # [Match(text=…, score=0.71, index=17), …]
 """
 
 from __future__ import annotations

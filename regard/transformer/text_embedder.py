@@ -7,8 +7,9 @@ Sentence-BERT (Reimers and Gurevych 2019) and most encoders for semantic search 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from jaxtyping import Float
@@ -78,10 +79,11 @@ class TextEmbedder(nn.Module):
     def forward(self, hidden: HiddenStates, layout: BatchLayout) -> Float[Tensor, "batch dim"]:
         """Return the vector of each text."""
         x = torch.cat([pool(pooling, hidden, layout) for pooling in self.design.poolings], dim=1)
-        dense = iter(self.dense)
+        dense: Iterator[Any] = iter(self.dense)
         for layer in self.design.layers:
             if isinstance(layer, DenseLayer):
-                x = next(dense)(x.to(self.dense[0].weight.dtype))
+                linear = next(dense)
+                x = linear(x.to(linear.weight.dtype))
                 x = x if layer.activation is None else ACTIVATIONS[layer.activation](x)
             else:
                 x = normalize(x, dim=-1)
@@ -90,7 +92,7 @@ class TextEmbedder(nn.Module):
 
 def drop_first_tokens(
     hidden: HiddenStates, layout: BatchLayout, counts: Sequence[int]
-) -> tuple[HiddenStates, BatchLayout]:
+) -> tuple[Float[Tensor, "remaining model"], BatchLayout]:
     """Remove the first tokens of each sequence, for pooling without the prompt."""
     kept = layout.column_indices >= torch.tensor(counts, device=hidden.device)[layout.row_indices]
     lengths = [length - count for length, count in zip(layout.lengths, counts, strict=True)]

@@ -130,7 +130,8 @@ def _with_generation_sizes(case):
             return replace(case, sizes=case.sizes | dict(num_layers=3))
         case "BartForCausalLM" | "MBartForCausalLM" | "MarianForCausalLM":  # the same, though there is no encoder
             return replace(case, sizes=case.sizes | dict(encoder_layers=3))
-        case "RobertaForCausalLM" | "XLMRobertaForCausalLM":  # positions for the longest sequence; the first two are reserved for padding
+        case "RobertaForCausalLM" | "XLMRobertaForCausalLM":
+            # positions for the longest sequence; the first two are reserved for padding
             return replace(case, sizes=case.sizes | dict(max_position_embeddings=21))
     return case
 

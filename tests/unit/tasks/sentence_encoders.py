@@ -42,10 +42,9 @@ def write_modules(folder, modules, poolings=("mean",), max_length=None, prompts=
         for i, name in enumerate(names)
     ]
     (folder / "modules.json").write_text(json.dumps(rows))
-    flags = {f"pooling_mode_{name}": True for name in poolings}
-    flags = {{"pooling_mode_mean": "pooling_mode_mean_tokens", "pooling_mode_max": "pooling_mode_max_tokens",
-              "pooling_mode_cls": "pooling_mode_cls_token",
-              "pooling_mode_weightedmean": "pooling_mode_weightedmean_tokens"}.get(k, k): v for k, v in flags.items()}  # fmt: skip
+    tokens = ("cls_token", "max_tokens", "mean_tokens", "mean_sqrt_len_tokens", "weightedmean_tokens", "lasttoken")
+    short = {name.removesuffix("_tokens").removesuffix("_token"): name for name in tokens}
+    flags = {f"pooling_mode_{short.get(name, name)}": True for name in poolings}
     off = {} if "mean" in poolings else {"pooling_mode_mean_tokens": False}
     (folder / "1_Pooling").mkdir()
     (folder / "1_Pooling/config.json").write_text(
