@@ -25,7 +25,7 @@ from regard.tasks import generation_config
 from regard.tasks.classify import CLASSIFY, Classification, ClassifyKeywords
 from regard.tasks.embed import EMBED, EmbedKeywords, TextVector
 from regard.tasks.generate import GENERATE, GenerateKeywords, Generation
-from regard.tasks.inputs import TextPair
+from regard.tasks.inputs import Image, TextPair
 from regard.tasks.options import options_from_keywords
 from regard.tasks.registry import TASKS, check_network, find_task
 from regard.tasks.translate import TRANSLATE, TranslateKeywords, Translation
@@ -115,38 +115,42 @@ class Model:
         return self._use(GENERATE, prompts, options)
 
     @overload
-    def classify(self, texts: str | TextPair, **options: Unpack[ClassifyKeywords]) -> Classification: ...  # type: ignore[overload-overlap] # as above
+    def classify(self, inputs: str | TextPair | Image, **options: Unpack[ClassifyKeywords]) -> Classification: ...  # type: ignore[overload-overlap] # as above
     @overload
     def classify(
-        self, texts: Iterable[str | TextPair], **options: Unpack[ClassifyKeywords]
+        self, inputs: Iterable[str | TextPair | Image], **options: Unpack[ClassifyKeywords]
     ) -> list[Classification]: ...
     def classify(
-        self, texts: str | TextPair | Iterable[str | TextPair], **options: Unpack[ClassifyKeywords]
+        self, inputs: str | TextPair | Image | Iterable[str | TextPair | Image], **options: Unpack[ClassifyKeywords]
     ) -> Classification | list[Classification]:
-        """Return the labels of texts, or of pairs of texts, with their probabilities.
+        """Return the labels of texts, pairs of texts or images, with their probabilities.
 
             model.classify("A fine film.").label                     # "positive"
             model.classify(texts)[0].scores                          # {"positive": 0.98, "negative": 0.02}
             model.classify(("It rains.", "It is dry."))              # a pair of texts
+            model.classify(Path("a.jpg"), labels="a dog, a cat")     # an image, with CLIP
 
         The options are the fields of `ClassifyOptions`.
         """
-        return self._use(CLASSIFY, texts, options)
+        return self._use(CLASSIFY, inputs, options)
 
     @overload
-    def embed(self, texts: str, **options: Unpack[EmbedKeywords]) -> TextVector: ...  # type: ignore[overload-overlap] # as above
+    def embed(self, inputs: str | Image, **options: Unpack[EmbedKeywords]) -> TextVector: ...  # type: ignore[overload-overlap] # as above
     @overload
-    def embed(self, texts: Iterable[str], **options: Unpack[EmbedKeywords]) -> list[TextVector]: ...
-    def embed(self, texts: str | Iterable[str], **options: Unpack[EmbedKeywords]) -> TextVector | list[TextVector]:
-        """Return the vectors of texts.
+    def embed(self, inputs: Iterable[str | Image], **options: Unpack[EmbedKeywords]) -> list[TextVector]: ...
+    def embed(
+        self, inputs: str | Image | Iterable[str | Image], **options: Unpack[EmbedKeywords]
+    ) -> TextVector | list[TextVector]:
+        """Return the vectors of texts, or of images.
 
             model.embed("A fine film.").vector                       # 384 numbers
             model.embed(texts, prompt="query: ", truncate_dim=256)
             model.embed("A fine film.", tokens=True).words           # the vector of each word in its context
+            model.embed(["a.jpg", "b.jpg"], images=True)             # with CLIP
 
         The options are the fields of `EmbedOptions`.
         """
-        return self._use(EMBED, texts, options)
+        return self._use(EMBED, inputs, options)
 
     def prepare(self, task: AnyTask | str, options: Any = None, **keywords: Any) -> Any:
         """Join the model with the options of a task, for inputs of any number, or for one that is streamed.

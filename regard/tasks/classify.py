@@ -9,14 +9,12 @@ from typing import TYPE_CHECKING, Any, TypedDict
 from regard.data.example import LabeledText
 from regard.tasks.inputs import TEXT_PAIR_OR_IMAGE
 from regard.tasks.options import option
-from regard.training.task import Metrics, Task
+from regard.training.task import Metrics, Runner, Task
 from regard.transformer.interface import Predicts, Reads
 
 if TYPE_CHECKING:
     from regard.data.encoders.labels import LabeledTextEncoder
     from regard.data.length_policy import LengthPolicy
-    from regard.tasks.classifier import Classifier
-    from regard.tasks.image_classifier import ImageClassifier
     from regard.tasks.model_parts import ModelParts
     from regard.tokenization.tokenizer import Tokenizer
 
@@ -65,7 +63,7 @@ class Classification:
         return [f"{self.label}\t{self.scores[self.label]:.4f}"]
 
 
-def prepare(model: ModelParts, options: ClassifyOptions) -> Classifier | ImageClassifier:
+def prepare(model: ModelParts, options: ClassifyOptions) -> Runner[Any, Classification]:
     """Return a `Classifier`, or an `ImageClassifier` for a network that reads images."""
     if model.network.reads is Reads.TEXT_AND_IMAGE:
         from regard.tasks.image_classifier import ZeroShotImageClassifier

@@ -9,12 +9,10 @@ from typing import TYPE_CHECKING, Any, TypedDict
 from regard.data.example import LabeledText
 from regard.tasks.inputs import TEXT_OR_IMAGE
 from regard.tasks.options import option
-from regard.training.task import Task
+from regard.training.task import Runner, Task
 from regard.transformer.interface import Predicts, Reads
 
 if TYPE_CHECKING:
-    from regard.tasks.embedder import Embedder
-    from regard.tasks.image_embedder import ImageEmbedder
     from regard.tasks.model_parts import ModelParts
 
 SHOWN_NUMBERS = 3
@@ -120,7 +118,7 @@ def _format_vector(vector: Sequence[float]) -> str:
     return f"{len(vector)} numbers: {shown}, …"
 
 
-def prepare(model: ModelParts, options: EmbedOptions) -> Embedder | ImageEmbedder:
+def prepare(model: ModelParts, options: EmbedOptions) -> Runner[Any, TextVector]:
     """Return an `Embedder`, or an `ImageEmbedder` for images."""
     if options.images:
         from regard.tasks.image_embedder import ImageEmbedder

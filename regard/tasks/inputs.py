@@ -3,11 +3,32 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any, Protocol, runtime_checkable
 
 from regard.training.task import InputKind
 
 TextPair = tuple[str, str]
 """Two texts that are read together."""
+
+
+@runtime_checkable
+class PillowImage(Protocol):
+    """An image of Pillow."""
+
+    def getbands(self) -> tuple[str, ...]:
+        """Return the names of its channels."""
+
+
+@runtime_checkable
+class PixelArray(Protocol):
+    """An array of numpy: height × width × channels, with values from 0 to 255."""
+
+    @property
+    def __array_interface__(self) -> dict[str, Any]: ...
+
+
+Image = Path | PillowImage | PixelArray
+"""An image, or the name of its file (which may be a string too)."""
 
 
 def check_iterable(inputs: object) -> None:
@@ -21,8 +42,7 @@ def _is_pair(value: object) -> bool:
 
 
 def _is_image(value: object) -> bool:
-    """Whether a value is the path of an image, an image of Pillow, or an array of pixels."""
-    return isinstance(value, Path) or hasattr(value, "getbands") or hasattr(value, "__array_interface__")
+    return isinstance(value, Path | PillowImage | PixelArray)
 
 
 def _parse_text_or_pair(line: str) -> str | TextPair:
@@ -49,14 +69,14 @@ PROMPT = InputKind[str](
     is_single=lambda value: isinstance(value, str),
     parse=str,
 )
-TEXT_PAIR_OR_IMAGE = InputKind[str | TextPair](
+TEXT_PAIR_OR_IMAGE = InputKind[str | TextPair | Image](
     name="text",
     help="A text, a file with one text per line, or - for standard input (the default). A tab separates the two texts "
     "of a pair. For models that read images: an image, a folder of images, or a file with one name per line.",
     is_single=lambda value: isinstance(value, str) or _is_pair(value) or _is_image(value),
     parse=_parse_text_or_pair,
 )
-TEXT_OR_IMAGE = InputKind[str](
+TEXT_OR_IMAGE = InputKind[str | Image](
     name="text",
     help="A text, a file with one text per line, or - for standard input (the default). With --images: an image, a "
     "folder of images, or a file with one name per line.",
