@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from regard.cli.text_io import TextInputs
 
 VALUE_NAMES = {int: "INTEGER", float: "NUMBER", str: "TEXT"}
-"""What `--help` calls a value."""
+"""What `--help` calls a value. Of an enumeration, it lists the members."""
 
 
 def task_command(task: AnyTask) -> Callable[..., None]:
@@ -126,7 +126,7 @@ def _option_parameter(field: OptionField) -> inspect.Parameter:
     option = typer.Option(
         *field.flags,
         min=field.at_least,
-        metavar=VALUE_NAMES[field.value_type],
+        metavar=VALUE_NAMES.get(field.value_type),
         help=" ".join([field.sentence, *remarks]),
         show_default=False,
     )

@@ -45,6 +45,10 @@ def _is_image(value: object) -> bool:
     return isinstance(value, Path | PillowImage | PixelArray)
 
 
+def _is_words(value: object) -> bool:
+    return isinstance(value, tuple) and all(isinstance(word, str) for word in value)
+
+
 def _parse_text_or_pair(line: str) -> str | TextPair:
     text, tab, pair = line.partition("\t")
     return (text, pair) if tab else text
@@ -81,6 +85,12 @@ TEXT_OR_IMAGE = InputKind[str | Image](
     help="A text, a file with one text per line, or - for standard input (the default). With --images: an image, a "
     "folder of images, or a file with one name per line.",
     is_single=lambda value: isinstance(value, str) or _is_image(value),
+    parse=str,
+)
+TEXT_OR_WORDS = InputKind[str | tuple[str, ...]](
+    name="text",
+    help="A text, a file with one text per line, or - for standard input (the default).",
+    is_single=lambda value: isinstance(value, str) or _is_words(value),
     parse=str,
 )
 QUESTION_AND_CONTEXT = InputKind[TextPair](

@@ -11,6 +11,7 @@ gives the keyword argument `volume` in Python and the option `--volume` of the c
 from __future__ import annotations
 
 import ast
+import enum
 import inspect
 import textwrap
 import types
@@ -38,7 +39,8 @@ class OptionField:
     sentence: str
     """What it does."""
     value_type: type
-    """bool, int, float or str; the type of the elements if it can be repeated; a dataclass if it has options itself."""
+    """bool, int, float, str or an enumeration; the type of the elements if it can be repeated; a dataclass if it has
+    options itself."""
     default: Any
     repeated: bool = False
     at_least: int | None = None
@@ -66,7 +68,20 @@ def options_from_keywords(options: type, keywords: Mapping[str, Any]) -> Any:
         if name in values:
             raise ValueError(f"{name} and {keyword} are the same option: pass only one of them")
         values[name] = value
-    return options(**values)
+    return options(**{name: _to_choice(options, name, value) for name, value in values.items()})
+
+
+def _to_choice(options: type, name: str, value: Any) -> Any:
+    """Convert a string to a member of the field's enumeration, if it has one."""
+    hint = get_type_hints(options).get(name)
+    choices = [kind for kind in _union_members(hint) if isinstance(kind, enum.EnumMeta)]
+    if not choices or not isinstance(value, str):
+        return value
+    try:
+        return choices[0](value)
+    except ValueError:
+        expected = ", ".join(repr(choice) for choice in choices[0]._value2member_map_)
+        raise ValueError(f"{name} is {value!r}; expected one of {expected}") from None
 
 
 def _option_field(described: Field[Any], annotation: Any, sentence: str) -> OptionField:
