@@ -94,7 +94,7 @@ def labeled_text_encoder(
 
 def label_metrics(references: Sequence[str], labels: Sequence[str]) -> Mapping[str, float]:
     """Compute accuracy and macro F1."""
-    from regard.metrics.task_metrics import classification_metrics
+    from regard.metrics.label_metrics import classification_metrics
 
     return classification_metrics(references, labels)
 

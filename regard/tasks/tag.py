@@ -109,7 +109,7 @@ def tagged_sentence_encoder(
 
 def tag_metrics(references: Sequence[Sequence[str]], tags: Sequence[Sequence[str]]) -> Mapping[str, float]:
     """Compute precision, recall and F1 of entities."""
-    from regard.metrics.task_metrics import entity_metrics
+    from regard.metrics.entity_metrics import entity_metrics
 
     return entity_metrics(references, tags)
 

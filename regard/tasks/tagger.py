@@ -13,7 +13,7 @@ from torch import Tensor
 from regard.data.encoders.tags import NO_WORD, word_ids
 from regard.data.formats import Scheme
 from regard.data.tag_schemes import OUTSIDE
-from regard.metrics.task_metrics import entities
+from regard.metrics.entity_metrics import entities
 from regard.tasks.encoder_runner import (
     EncoderRunner,
     TokenRow,

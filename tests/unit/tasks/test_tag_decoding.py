@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from regard.data.formats import Scheme
 from regard.data.tag_schemes import to_bio
-from regard.metrics.task_metrics import entities
+from regard.metrics.entity_metrics import entities
 from regard.tasks.tag_decoding import allowed_transitions, decode_tags, scheme_of_labels
 from regard.tokenization.text_files import DataError
 
