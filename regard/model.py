@@ -13,7 +13,7 @@ import torch
 from regard.checkpoint import hub
 from regard.checkpoint import load as checkpoint
 from regard.checkpoint.load import AnyNetwork
-from regard.checkpoint.model_folder import ModelFolder, find_model
+from regard.checkpoint.model_folder import ModelFolder, ModelInfo, find_model
 from regard.checkpoint.report import LoadReport
 from regard.checkpoint.save import save
 from regard.checkpoint.sentence_folder import SentenceEncoder, read_sentence_encoder
@@ -76,6 +76,11 @@ class Model:
         """How images become pixel values: from the model's folder, else the usual way for its network."""
         processor = None if self.folder is None else read_image_processor(self.folder)
         return processor or default_processor(self.network)
+
+    @cached_property
+    def info(self) -> ModelInfo:
+        """The content of regard.json: the task that the model was made for, temperature, metrics …"""
+        return {} if self.folder is None else ModelFolder(self.folder).info
 
     @overload
     def translate(self, texts: str, **options: Unpack[TranslateKeywords]) -> Translation: ...  # type: ignore[overload-overlap] # a string is an iterable of strings too

@@ -5,7 +5,7 @@ Reading is lazy, and nothing here imports torch before tensors are read or writt
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from functools import cached_property
@@ -28,6 +28,14 @@ OLD_QUANTIZATION_FILE = "engine.json"
 """The file of the quantization record in folders of version 0.1."""
 REGARD_MODEL_TYPE = "regard"
 """The `model_type` of networks of no published family, saved in regard's own layout."""
+PROBLEM_TYPES = {
+    "single_label": "single_label_classification",
+    "multi_label": "multi_label_classification",
+    "regression": "regression",
+}
+"""The values of `problem` in regard.json and of `problem_type` in config.json."""
+FITTED_KEYS = ("temperature", "no_answer_threshold")
+"""Keys of regard.json that were fitted to validation data with one head."""
 FORMAT_VERSION = 1
 """The version of regard.json."""
 
@@ -63,6 +71,15 @@ class QuantizationRecord(TypedDict):
     """The fields of `QuantizationMetrics`; null if it was not measured."""
 
 
+class AnswerFormat(TypedDict):
+    """The key `answer_format` of regard.json."""
+
+    input: str
+    """The input, with {question} and {context}."""
+    no_answer: str
+    """The output that stands for no answer."""
+
+
 class ModelInfo(TypedDict, total=False):
     """The content of regard.json: what the other files have no place for. Unknown keys are kept in copies."""
 
@@ -74,6 +91,12 @@ class ModelInfo(TypedDict, total=False):
     """The label names, in the order of the logits. A published family has them in config.json too."""
     temperature: float
     """The number that logits are divided by before the softmax, so that probabilities are calibrated."""
+    problem: str
+    """What a classification head predicts: `single_label`, `multi_label` or `regression`."""
+    no_answer_threshold: float
+    """A question has no answer if the score of no answer exceeds that of the best span by more than this."""
+    answer_format: AnswerFormat
+    """How a network that generates answers reads question and context."""
     pooling: str
     """How the vectors of the tokens become the vector of a text: `mean`, `first`, `last` …"""
     prompts: dict[str, str]
@@ -99,7 +122,7 @@ class Companions:
 
     def without_head(self) -> Companions:
         """Return the same for a network with a new head: what describes the old one is left out."""
-        return Companions(self.files, _without(self.info, "labels", "temperature", "metrics"))
+        return Companions(self.files, _without(self.info, "labels", "problem", *FITTED_KEYS, "metrics"))
 
 
 def find_model(path: str | Path) -> Path:
@@ -141,7 +164,14 @@ class ModelFolder:
         _check_info(values, self.path / INFO_FILE)
         if "quantization" not in values and (old := self.read_if_exists(OLD_QUANTIZATION_FILE)):
             values = {**values, "quantization": old}
+        if "problem" not in values and (problem := self._published_problem()):
+            values = {**values, "problem": problem}
         return cast(ModelInfo, values)
+
+    def _published_problem(self) -> str | None:
+        """Return what a classification head predicts, by the name that transformers gives it in config.json."""
+        name = self.read_if_exists(CONFIG_FILE).get("problem_type")
+        return next((ours for ours, theirs in PROBLEM_TYPES.items() if theirs == name), None)
 
     @property
     def labels(self) -> tuple[str, ...]:
@@ -187,8 +217,7 @@ class ModelFolder:
         if companions is None and "quantization" in self.info:
             self.write_info(_without(self.info, "quantization"))
         write_tensors(self.path, tensors)
-        labels = companions.info.get("labels") if companions else None
-        write_json(self.path / CONFIG_FILE, _with_label_names(config, labels))
+        write_json(self.path / CONFIG_FILE, _with_label_names(config, companions.info if companions else {}))
         if companions is not None:
             write_files(self.path, companions.files)
             self._remove(*(name for name in COMPANION_FILES if name not in companions.files))
@@ -229,9 +258,14 @@ def _check_info(values: Mapping[str, Any], path: Path) -> None:
         raise CheckpointError(f"{path}: labels is {labels!r}; expected a list of label names")
 
 
-def _with_label_names(config: Mapping[str, Any], labels: Sequence[str] | None) -> dict[str, Any]:
-    """Add the label names to a published config. regard's own configs have no place for them."""
-    if not labels or config["model_type"] == REGARD_MODEL_TYPE:
-        return dict(config)
-    names = {str(number): name for number, name in enumerate(labels)}
-    return {**config, "id2label": names, "label2id": {name: number for number, name in enumerate(labels)}}
+def _with_label_names(config: Mapping[str, Any], info: ModelInfo) -> dict[str, Any]:
+    """Add label names and problem type to a published config. regard's own configs have no place for them."""
+    labels, result = info.get("labels"), dict(config)
+    if config["model_type"] == REGARD_MODEL_TYPE:
+        return result
+    if labels:
+        result["id2label"] = {str(number): name for number, name in enumerate(labels)}
+        result["label2id"] = {name: number for number, name in enumerate(labels)}
+    if "problem" in info:
+        result["problem_type"] = PROBLEM_TYPES[info["problem"]]
+    return result

@@ -9,13 +9,22 @@ from regard.data.tag_schemes import OUTSIDE
 from regard.tokenization.text_files import DataError
 
 
-def collect_labels(examples: Iterable[Example]) -> tuple[str, ...]:
-    """Return all labels or tags of the examples, sorted, with `O` first. The order of the examples does not matter."""
+def split_labels(labels: str | float, separator: str) -> tuple[str, ...]:
+    """Split the labels of a text: `"a, b"` has two, the empty string none."""
+    parts = [part.strip() for part in str(labels).split(separator)]
+    return tuple(part for part in parts if part)
+
+
+def collect_labels(examples: Iterable[Example], separator: str | None = None) -> tuple[str, ...]:
+    """Return all labels or tags of the examples, sorted, with `O` first. The order of the examples does not matter.
+
+    With a separator, a text has several labels.
+    """
     labels: set[str] = set()
     for example in examples:
         match example:
             case LabeledText(label=str(label)):
-                labels.add(label)
+                labels.update([label] if separator is None else split_labels(label, separator))
             case TaggedSentence(tags=tags):
                 labels.update(tags)
             case _:

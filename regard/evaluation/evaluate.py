@@ -5,18 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from regard.data.batches import Batch, Batches
-from regard.data.encoders.encoder_base import EXAMPLE_COLUMN, IGNORE_INDEX
-from regard.data.example import Document, Pair, Question
-from regard.data.formats import Scheme
-from regard.data.tag_schemes import OUTSIDE, detect_scheme
-from regard.evaluation import predict
+from regard.checkpoint.model_folder import FITTED_KEYS, ModelInfo
+from regard.data.batches import Batches
+from regard.data.encoders.encoder_base import IGNORE_INDEX
+from regard.data.example import Document, Pair, TaggedSentence
+from regard.data.tag_schemes import OUTSIDE
 from regard.tasks.generate import GENERATE, GenerateOptions
 from regard.tasks.generation_config import GenerationConfig, read_generation_config
 from regard.tasks.translate import TRANSLATE, TranslateOptions
@@ -26,7 +25,7 @@ from regard.training.recipe import objective_section
 from regard.training.recipe.data_pipeline import make_source
 from regard.training.run.batch_stream import to_device
 from regard.training.run.run import TrainedModel
-from regard.transformer.interface import Predicts
+from regard.training.task import AnyTask
 
 NUM_EVALUATED, NUM_SAMPLES = 500, 3
 """Number of validation texts translated at each evaluation, and number of examples shown as samples."""
@@ -43,8 +42,8 @@ class Prediction:
     """The output of a model for one example of the validation data."""
 
     example: Any
-    output: Any
-    """What the metrics of the task compare with the reference."""
+    result: Any
+    """The result of the task."""
 
 
 @dataclass(frozen=True)
@@ -55,23 +54,31 @@ class Parts:
     tokenizer: Tokenizer
     generation_config: GenerationConfig
     labels: tuple[str, ...]
+    info: ModelInfo
 
     @classmethod
     def of(cls, trained: TrainedModel) -> Parts:
         """Return the parts of a model that is being trained."""
         config = read_generation_config(None, trained.tokenizer)
         config = replace(config, decoder_start_token_id=trained.decoder_start)
-        return cls(trained.network, trained.tokenizer, config, trained.labels)
+        info = {key: value for key, value in trained.info.items() if key not in FITTED_KEYS}
+        return cls(trained.network, trained.tokenizer, config, trained.labels, cast(ModelInfo, info))
 
 
 def evaluate(trained: TrainedModel) -> Mapping[str, float]:
-    """Compute the task's metrics on the validation data. Empty for tasks that are evaluated by the loss alone."""
+    """Compute the task's metrics on the validation data. Empty for tasks that are evaluated by the loss alone.
+
+    What the task fits to validation data, such as a temperature, is put into `trained.info`.
+    """
     metrics = trained.recipe.task.metrics
-    if metrics.compute is None or (Predicts.TAGS in trained.network.predicts and not _mark_entities(trained.labels)):
+    if metrics.compute is None:
         return {}
     predictions = _predict(trained, None)
     references = [metrics.reference_of(each.example) for each in predictions]
-    return metrics.compute(references, [each.output for each in predictions])
+    outputs = [metrics.prediction_of(each.result) for each in predictions]
+    if metrics.calibrate is not None:
+        trained.info.update(metrics.calibrate(references, outputs))
+    return metrics.compute(references, outputs)
 
 
 def sample_outputs(trained: TrainedModel) -> Sequence[str]:
@@ -81,59 +88,50 @@ def sample_outputs(trained: TrainedModel) -> Sequence[str]:
             samples, outputs = _continue_texts(trained)
         case "fill":
             samples, outputs = _fill_masks(trained)
-        case "tag":
-            tagged = _predict(trained, NUM_SAMPLES)
-            sentences = [each.example for each in tagged]
-            samples = [(" ".join(each.words), _format_tags(each.words, each.tags)) for each in sentences]
-            outputs = [_format_tags(each.example.words, each.output) for each in tagged]
         case _:
             predictions, task = _predict(trained, NUM_SAMPLES), trained.recipe.task
-            assert task.input_of is not None
-            inputs = [task.input_of(each.example) for each in predictions]
-            references = [task.metrics.reference_of(each.example) for each in predictions]
-            samples = [(_first(text), _join(reference)) for text, reference in zip(inputs, references, strict=True)]
-            outputs = [each.output for each in predictions]
+            samples = [(_first(task, each.example), _reference(task, each.example)) for each in predictions]
+            outputs = [" | ".join(each.result.as_lines()) for each in predictions]
     return [
         f"  {_one_line(text)}\n    reference {_one_line(reference)}\n    output    {_one_line(output)}"
         for (text, reference), output in zip(samples, outputs, strict=True)
     ]
 
 
-def _first(text: str | tuple[str, str]) -> str:
-    return text if isinstance(text, str) else text[0]
+def _first(task: AnyTask, example: Any) -> str:
+    """Return the text of an example; of a pair, the first text."""
+    assert task.input_of is not None
+    value = task.input_of(example)
+    if isinstance(value, str):
+        return value
+    return " ".join(value) if isinstance(example, TaggedSentence) else str(value[0])
 
 
-def _join(references: str | Sequence[str]) -> str:
-    return references if isinstance(references, str) else " | ".join(references)
+def _reference(task: AnyTask, example: Any) -> str:
+    if isinstance(example, TaggedSentence):
+        return "  ".join(
+            f"{word}/{tag}" for word, tag in zip(example.words, example.tags, strict=True) if tag != OUTSIDE
+        )
+    reference = task.metrics.reference_of(example)
+    return reference if isinstance(reference, str) else " | ".join(map(str, reference))
 
 
 def _predict(trained: TrainedModel, count: int | None) -> list[Prediction]:
-    """Return the outputs for the first `count` examples; None stands for all, or for the first of many texts."""
+    """Return the results for the first `count` examples; None stands for all, or for the first of many texts."""
     task = trained.recipe.task
     if task.example is Pair:
         return _translate(trained, _read_examples(trained, count or NUM_EVALUATED))
-    batches = _validation_batches(trained) if count is None else [_first_batch(trained)]
-    match task.name:
-        case "classify":
-            return _predict_labels(trained, batches)
-        case "tag":
-            return _predict_tags(trained, batches, count)
-        case "answer":
-            return _predict_answers(trained, batches, count)
-    examples, parts = _read_examples(trained, count), Parts.of(trained)
     assert task.input_of is not None
+    examples = _read_examples(trained, count)
     selected = examples if count is not None else trained.monitor.select(examples)
-    runner = task.runner(parts, task.options())
+    runner = task.runner(Parts.of(trained), task.options())
     results = runner.run(map(task.input_of, selected), buffer_size=EVALUATION_BUFFER)
-    outputs = map(task.metrics.prediction_of, trained.monitor.track(results, len(selected)))
-    return [Prediction(example, output) for example, output in zip(selected, outputs, strict=True)]
+    tracked = trained.monitor.track(results, len(selected))
+    return [Prediction(example, result) for example, result in zip(selected, tracked, strict=True)]
 
 
 def _one_line(text: str) -> str:
     return " ↵ ".join(text.splitlines())
-
-
-# -- labels, tags, answers
 
 
 def _validation_batches(trained: TrainedModel) -> Batches:
@@ -141,53 +139,8 @@ def _validation_batches(trained: TrainedModel) -> Batches:
     return trained.valid_batches
 
 
-def _first_batch(trained: TrainedModel) -> Batch:
-    """Return the rows of the first `NUM_SAMPLES` examples."""
-    valid = _validation_batches(trained)
-    if EXAMPLE_COLUMN not in valid.corpus.columns:
-        return valid.select(np.arange(min(NUM_SAMPLES, len(valid.corpus))))
-    return valid.select(np.flatnonzero(valid.corpus.columns[EXAMPLE_COLUMN].values < NUM_SAMPLES))
-
-
 def _read_examples(trained: TrainedModel, count: int | None) -> list[Any]:
     return list(islice(make_source(trained.recipe, trained.recipe.data.valid).read(), count))
-
-
-def _predict_labels(trained: TrainedModel, batches: Batches | list[Batch]) -> list[Prediction]:
-    """Return the labels of the examples in these batches."""
-    predictions = predict.predict_labels(trained.network, batches, trained.recipe.training.device)
-    examples = _read_examples(trained, max(predictions) + 1)
-    return [Prediction(examples[index], trained.labels[predictions[index]]) for index in sorted(predictions)]
-
-
-def _predict_tags(trained: TrainedModel, batches: Batches | list[Batch], count: int | None) -> list[Prediction]:
-    """Return the tags of the words. A word without a prediction has the tag `O`."""
-    predictions = predict.predict_tags(trained.network, batches, trained.recipe.training.device)
-    tagged: list[Prediction] = []
-    for index, example in enumerate(_read_examples(trained, count)):
-        tag_ids = predictions.get(index, {})
-        words = range(len(example.words))
-        tags = [trained.labels[tag_ids[word]] if word in tag_ids else OUTSIDE for word in words]
-        tagged.append(Prediction(example, tags))
-    return tagged
-
-
-def _mark_entities(tags: Sequence[str]) -> bool:
-    """Whether the tags mark entities. Others, such as parts of speech, have an accuracy only."""
-    return detect_scheme([tags]) is not Scheme.PLAIN
-
-
-def _format_tags(words: Sequence[str], tags: Sequence[str]) -> str:
-    """Format the words with a tag other than `O` as word/tag."""
-    return "  ".join(f"{word}/{tag}" for word, tag in zip(words, tags, strict=True) if tag != OUTSIDE)
-
-
-def _predict_answers(trained: TrainedModel, batches: Batches | list[Batch], count: int | None) -> list[Prediction]:
-    """Return the answers to questions."""
-    questions: list[Question] = _read_examples(trained, count)
-    cls_token_id = trained.tokenizer.special_ids.cls
-    answers = predict.predict_answers(trained.network, batches, questions, cls_token_id, trained.recipe.training.device)
-    return [Prediction(question, answers[index]) for index, question in enumerate(questions)]
 
 
 # -- texts
@@ -251,4 +204,4 @@ def _translate(trained: TrainedModel, pairs: Sequence[Pair]) -> list[Prediction]
     runner = TRANSLATE.runner(Parts.of(trained), options)
     sources = (pair.source for pair in pairs)
     results = trained.monitor.track(runner.run(sources, buffer_size=EVALUATION_BUFFER), len(pairs))
-    return [Prediction(pair, result.text) for pair, result in zip(pairs, results, strict=True)]
+    return [Prediction(pair, result) for pair, result in zip(pairs, results, strict=True)]

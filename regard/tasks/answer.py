@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypedDict
 
 from regard.data.example import Question
+from regard.data.question_template import QuestionTemplate
 from regard.tasks.inputs import QUESTION_AND_CONTEXT, TextPair
 from regard.tasks.options import option
-from regard.training.task import EncoderSettings, Metrics, Rows, Runner, Task
+from regard.training.task import AnyTask, Metrics, Rows, Runner, Task
 from regard.transformer.interface import Predicts, Reads
 
 if TYPE_CHECKING:
     from regard.checkpoint.model_folder import ModelInfo
-    from regard.data.encoders.encoder_base import Encoder
+    from regard.data.encoders.answer_continuations import AnswerContinuationEncoder
+    from regard.data.encoders.generative_questions import GenerativeQuestionEncoder
+    from regard.data.encoders.questions import QuestionEncoder
+    from regard.data.length_policy import LengthPolicy
     from regard.tasks.model_parts import ModelParts
+    from regard.tokenization.tokenizer import Tokenizer
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,6 +95,8 @@ class QuestionAnswer:
 def prepare(model: ModelParts, options: AnswerOptions) -> Runner[TextPair, QuestionAnswer]:
     """Return an `Answerer` for a network that predicts spans, else a `GenerativeAnswerer`."""
     if Predicts.SPAN in model.network.predicts:
+        if model.network.reads is not Reads.TOKENS:
+            raise ValueError("answer extracts spans with an encoder; this network has a decoder too: load another head")
         from regard.tasks.answerer import Answerer
 
         return Answerer(model.network, model.tokenizer, model.info, options)
@@ -97,20 +105,54 @@ def prepare(model: ModelParts, options: AnswerOptions) -> Runner[TextPair, Quest
     return GenerativeAnswerer(model, options)
 
 
-def question_encoder(settings: EncoderSettings) -> Encoder:
-    """Return the encoder of questions and contexts; for an objective that generates answers, that of pairs of texts."""
-    if settings.objective is not None and settings.objective.kind == "generative":
-        from regard.data.encoders.generative_questions import GenerativeQuestionEncoder
-
-        return GenerativeQuestionEncoder(
-            tokenizer=settings.tokenizer,
-            length_policy=settings.length_policy,
-            format=settings.objective.format,
-            no_answer=settings.objective.no_answer,
-        )
+def question_encoder(tokenizer: Tokenizer, labels: tuple[str, ...], policy: LengthPolicy | None) -> QuestionEncoder:
+    """Return the encoder of questions and contexts with the span of the answer."""
     from regard.data.encoders.questions import QuestionEncoder
 
-    return QuestionEncoder(tokenizer=settings.tokenizer, length_policy=settings.length_policy)
+    del labels
+    return QuestionEncoder(tokenizer=tokenizer, length_policy=policy)
+
+
+def generative_encoder(
+    tokenizer: Tokenizer, labels: tuple[str, ...], policy: LengthPolicy | None, *, objective: Any
+) -> GenerativeQuestionEncoder:
+    """Return the encoder of questions and contexts as one text, in the format of the recipe, and answers as another."""
+    from regard.data.encoders.generative_questions import GenerativeQuestionEncoder
+
+    del labels
+    template = QuestionTemplate(objective.format, objective.no_answer)
+    return GenerativeQuestionEncoder(tokenizer=tokenizer, length_policy=policy, template=template)
+
+
+def continuation_encoder(
+    tokenizer: Tokenizer, labels: tuple[str, ...], policy: LengthPolicy | None, *, objective: Any
+) -> AnswerContinuationEncoder:
+    """Return the encoder of questions, contexts and answers as one text."""
+    from regard.data.encoders.answer_continuations import AnswerContinuationEncoder
+
+    del labels
+    template = QuestionTemplate(objective.format, objective.no_answer)
+    return AnswerContinuationEncoder(tokenizer=tokenizer, length_policy=policy, template=template)
+
+
+def for_objective(task: AnyTask, objective: Any) -> AnyTask:
+    """Return the declaration for a recipe that extracts answers, or for one that generates them."""
+    if objective.kind == "span":
+        return replace(task, reads=frozenset({Reads.TOKENS}), predicts=frozenset({Predicts.SPAN}))
+    generates = replace(task, predicts=frozenset({Predicts.NEXT_TOKEN}), rows=Rows.TRUNCATED)
+    if objective.kind == "generative":
+        return replace(
+            generates,
+            reads=frozenset({Reads.SOURCE_AND_TARGET}),
+            architectures=("ForConditionalGeneration", "MTModel"),
+            encoder=partial(generative_encoder, objective=objective),
+        )
+    return replace(
+        generates,
+        reads=frozenset({Reads.TOKENS}),
+        architectures=("LMHeadModel", "ForCausalLM"),
+        encoder=partial(continuation_encoder, objective=objective),
+    )
 
 
 def answer_metrics(references: Sequence[Sequence[str]], answers: Sequence[QuestionAnswer]) -> Mapping[str, float]:
@@ -146,8 +188,9 @@ ANSWER = Task(
     example=Question,
     reads=frozenset({Reads.TOKENS, Reads.SOURCE_AND_TARGET}),
     predicts=frozenset({Predicts.SPAN, Predicts.NEXT_TOKEN}),
-    architectures=("ForQuestionAnswering", "ForQuestionAnsweringSimple"),
-    objectives=("span", "generative"),
+    architectures=("ForQuestionAnsweringSimple", "ForQuestionAnswering"),
+    objectives=("span", "generative", "continuation"),
+    for_objective=for_objective,
     rows=Rows.OVERLAPPING_WINDOWS,
     encoder=question_encoder,
     input_of=lambda question: (question.question, question.context),
@@ -156,5 +199,6 @@ ANSWER = Task(
         compute=answer_metrics,
         calibrate=fit_no_answer_threshold,
         reference_of=lambda question: [answer.text for answer in question.answers],
+        prediction_of=lambda result: result,
     ),
 )

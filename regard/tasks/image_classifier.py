@@ -47,7 +47,7 @@ class ImageClassifier:
         if len(probabilities) != len(self.labels):
             raise ValueError(f"the model has {len(self.labels)} label names for {len(probabilities)} logits")
         ranked = sorted(zip(self.labels, probabilities, strict=True), key=lambda pair: -pair[1])
-        return Classification(label=ranked[0][0], scores=dict(ranked[: self.options.top_k]))
+        return Classification(labels=(ranked[0][0],), scores=dict(ranked[: self.options.top_k]))
 
 
 class ZeroShotImageClassifier(ImageClassifier):

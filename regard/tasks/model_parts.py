@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
+    from regard.checkpoint.model_folder import ModelInfo
     from regard.checkpoint.sentence_folder import SentenceEncoder
     from regard.data.image_processor import ImageProcessor
     from regard.tasks.generation_config import GenerationConfig
@@ -38,3 +39,7 @@ class ModelParts(Protocol):
     @property
     def image_processor(self) -> ImageProcessor:
         """How images become pixel values."""
+
+    @property
+    def info(self) -> ModelInfo:
+        """The content of regard.json; empty if there is none."""

@@ -108,9 +108,13 @@ def tagged_sentence_encoder(
 
 
 def tag_metrics(references: Sequence[Sequence[str]], tags: Sequence[Sequence[str]]) -> Mapping[str, float]:
-    """Compute precision, recall and F1 of entities."""
+    """Compute precision, recall and F1 of entities; of tags that mark none, such as parts of speech, nothing."""
+    from regard.data.tag_schemes import detect_scheme
     from regard.metrics.entity_metrics import entity_metrics
 
+    names = {tag for sentence in (*references, *tags) for tag in sentence} - {OUTSIDE}
+    if names and detect_scheme([sorted(names)]) is Scheme.PLAIN:
+        return {}
     return entity_metrics(references, tags)
 
 
@@ -126,6 +130,7 @@ TAG = Task(
     predicts=frozenset({Predicts.TAGS}),
     architectures=("ForTokenClassification",),
     objectives=("tag",),
+    has_labels=True,
     rows=Rows.OVERLAPPING_WINDOWS,
     encoder=tagged_sentence_encoder,
     input_of=lambda sentence: sentence.words,

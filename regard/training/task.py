@@ -15,6 +15,7 @@ from regard.data.example import Example
 from regard.transformer.interface import Predicts, Reads
 
 if TYPE_CHECKING:
+    from regard.checkpoint.model_folder import ModelInfo
     from regard.data.encoders.encoder_base import Encoder
     from regard.data.length_policy import LengthPolicy
     from regard.tokenization.tokenizer import Tokenizer
@@ -90,7 +91,9 @@ class Metrics:
     reference_of: Callable[[Any], Any] = str
     """Return the reference of an example."""
     prediction_of: Callable[[Any], Any] = str
-    """Return what `compute` compares with the reference, from a result."""
+    """Return what `compute` and `calibrate` compare with the reference, from a result."""
+    calibrate: Callable[[Sequence[Any], Sequence[Any]], ModelInfo] | None = None
+    """Fit what regard.json holds, such as a temperature, to references and predictions of validation data."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -122,19 +125,18 @@ class Task(Generic[InputT, OptionsT, ResultT]):
     """Endings of the published class names of its networks, the usual one first."""
     objectives: tuple[str, ...] = ()
     """The kinds of `[objective]` that train it, the default first. None: it cannot be trained yet."""
+    for_objective: Callable[[AnyTask, Any], AnyTask] = lambda task, _: task
+    """Return the declaration for the `[objective]` section of a recipe, if networks or encoder depend on it."""
     input_of: Callable[[Any], InputT] | None = None
     """Return the input of an example."""
+    has_labels: bool = False
+    """Whether it chooses among the labels of its data."""
     rows: Rows = Rows.TRUNCATED
     """How examples become rows of a batch."""
     encoder: Callable[[Tokenizer, tuple[str, ...], LengthPolicy | None], Encoder] | None = None
     """Return the encoder of the examples, for a tokenizer, the labels and the policy for long texts."""
     metrics: Metrics = Metrics(names=("loss",))
     """The metrics on validation data."""
-
-    @property
-    def has_labels(self) -> bool:
-        """Whether it chooses among the labels of its data."""
-        return not self.predicts.isdisjoint({Predicts.LABEL, Predicts.TAGS})
 
     def fits(self, network: Any) -> bool:
         """Whether a network reads and predicts what the task needs."""

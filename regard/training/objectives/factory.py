@@ -13,13 +13,16 @@ from regard.checkpoint.model_folder import ModelFolder
 from regard.tokenization.io import TokenizerError
 from regard.tokenization.tokenizer import Tokenizer
 from regard.tokenization.tokenizer_loader import load_tokenizer
+from regard.training.objectives.answer_continuation import AnswerContinuation
 from regard.training.objectives.bpe_dropout import BpeDropout, MergeTable, merge_table
 from regard.training.objectives.causal import CausalLM
 from regard.training.objectives.classify import SequenceClassification
+from regard.training.objectives.classify_multi_label import MultiLabelClassification
 from regard.training.objectives.distillation import Distillation
 from regard.training.objectives.masked import MaskedLM
 from regard.training.objectives.objective import CrossEntropyObjective, Objective
 from regard.training.objectives.rdrop_objective import RDrop
+from regard.training.objectives.regression import Regression
 from regard.training.objectives.span import QuestionAnswering
 from regard.training.objectives.tag import TokenClassification
 from regard.training.objectives.translate import Seq2SeqLM
@@ -62,7 +65,7 @@ def _max_length(objective: Objective, max_length: int | None) -> int | None:
 
 def _merge_tables(config: objective_section.AutoregressiveConfig, tokenizer: Tokenizer) -> dict[str, MergeTable]:
     """Return the merge table of each column that is split."""
-    if isinstance(config, objective_section.Seq2SeqLMConfig):
+    if isinstance(config, objective_section.Seq2SeqLMConfig | objective_section.GenerativeAnswerConfig):
         return {"source": tokenizer_merge_table(tokenizer), "target": tokenizer_merge_table(tokenizer.target)}
     return {"tokens": tokenizer_merge_table(tokenizer)}
 
@@ -85,8 +88,13 @@ def _build_without_bpe_dropout(
     labels: Sequence[str],
     device: str,
 ) -> Objective:
-    if isinstance(config, objective_section.QuestionAnsweringConfig):
-        return QuestionAnswering()
+    match config:
+        case objective_section.QuestionAnsweringConfig():
+            return QuestionAnswering()
+        case objective_section.MultiLabelConfig():
+            return MultiLabelClassification()
+        case objective_section.RegressionConfig():
+            return Regression()
     objective = _build_cross_entropy(config, tokenizer, decoder_start)
     if config.rdrop:
         return RDrop(objective=objective, alpha=config.rdrop, start_epoch=config.rdrop_start_epoch)
@@ -129,6 +137,10 @@ def _build_cross_entropy(
                     "with one"
                 )
             return Seq2SeqLM(decoder_start=decoder_start, label_smoothing=label_smoothing)
+        case objective_section.GenerativeAnswerConfig(label_smoothing=label_smoothing):
+            return Seq2SeqLM(decoder_start=decoder_start, label_smoothing=label_smoothing)
+        case objective_section.AnswerContinuationConfig(label_smoothing=label_smoothing):
+            return AnswerContinuation(label_smoothing=label_smoothing)
         case objective_section.CausalLMConfig(label_smoothing=label_smoothing):
             return CausalLM(label_smoothing=label_smoothing)
         case objective_section.MaskedLMConfig():

@@ -23,6 +23,7 @@ class MaskedLM(CrossEntropyObjective):
     is True for tokens of the vocabulary that continue a word (`##ing`), whole words are selected.
     """
 
+    accuracy_ranks = (1, 5)
     mask_token: int
     special_tokens: tuple[int, ...]
     """Tokens that are never selected and never used as random replacements, including the mask token."""

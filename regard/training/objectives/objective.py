@@ -103,6 +103,8 @@ class CrossEntropyObjective:
 
     has_perplexity: ClassVar[bool] = True
     """Whether labels are tokens, so that exp(loss) is a perplexity."""
+    accuracy_ranks: ClassVar[tuple[int, ...]] = (1,)
+    """For each of these k, the share of labels among the k most likely ones is a metric."""
     label_smoothing: float = 0.0
     """Probability mass spread evenly over all labels, in training mode."""
 
@@ -115,8 +117,17 @@ class CrossEntropyObjective:
         hidden, head, labels = forward_to_head(self.label_batch(batch), network)
         if network.training:
             return Loss(label_cross_entropy(hidden, head, labels, self.label_smoothing), len(labels))
-        correct = int((compute_logits(head, hidden).argmax(dim=-1) == labels).sum())
-        return Loss(label_cross_entropy(hidden, head, labels, 0.0), len(labels), {"accuracy": correct})
+        logits = compute_logits(head, hidden)
+        correct = {
+            "accuracy" if k == 1 else f"top{k}_accuracy": _count_in_top(logits, labels, k) for k in self.accuracy_ranks
+        }
+        return Loss(label_cross_entropy(hidden, head, labels, 0.0), len(labels), correct)
+
+
+def _count_in_top(logits: Float[Tensor, "positions labels"], labels: Int[Tensor, " positions"], k: int) -> int:
+    """Count the labels that are among the k most likely ones."""
+    best = logits.topk(min(k, logits.shape[1]), dim=-1).indices if k > 1 else logits.argmax(dim=-1, keepdim=True)
+    return int((best == labels[:, None]).sum())
 
 
 HeadInputs = tuple[HiddenStates, nn.Module | None, Int[Tensor, " positions"]]

@@ -13,6 +13,7 @@ from regard.data.corpus import Corpus
 from regard.data.encoders.encoder_base import Encoder
 from regard.data.encoding import encode
 from regard.data.example import Document, LabeledText, Pair, Question, TaggedSentence
+from regard.data.fields import LabelType
 from regard.data.label_ids import collect_labels
 from regard.data.length_policy import LengthPolicy, SlidingWindow, StrictLength, Truncation
 from regard.data.source import DataSource, fingerprints_from_json, fingerprints_to_json
@@ -22,7 +23,7 @@ from regard.tokenization.tokenizer import SpecialTokens, Tokenizer
 from regard.tokenization.tokenizer_loader import load_tokenizer
 from regard.tokenization.tokenizer_trainer import train_tokenizer
 from regard.training.recipe.data_format import data_format
-from regard.training.recipe.objective_section import DistillationSection
+from regard.training.recipe.objective_section import DistillationSection, MultiLabelConfig, RegressionConfig
 from regard.training.recipe.schema import (
     NewTokenizerSection,
     PretrainedNetworkSection,
@@ -51,7 +52,8 @@ class TrainingData:
 
 def make_source(recipe: Recipe, files: tuple[str, ...]) -> DataSource:
     """Return the examples in these files."""
-    return DataSource(recipe.task.example, files, data_format(recipe, files))
+    label_type = LabelType.SCORE if isinstance(recipe.objective, RegressionConfig) else LabelType.CLASS
+    return DataSource(recipe.task.example, files, data_format(recipe, files), label_type)
 
 
 def read_labels(recipe: Recipe) -> tuple[str, ...]:
@@ -61,7 +63,8 @@ def read_labels(recipe: Recipe) -> tuple[str, ...]:
     """
     if not recipe.task.has_labels:
         return ()
-    labels = collect_labels(make_source(recipe, recipe.data.train).read())
+    separator = recipe.objective.separator if isinstance(recipe.objective, MultiLabelConfig) else None
+    labels = collect_labels(make_source(recipe, recipe.data.train).read(), separator)
     distillation = getattr(recipe.objective, "distillation", None)
     folders = [recipe.network.load] if isinstance(recipe.network, PretrainedNetworkSection) else []
     folders += [distillation.teacher] if isinstance(distillation, DistillationSection) else []

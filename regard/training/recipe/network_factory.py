@@ -20,6 +20,7 @@ from regard.families.registry import FAMILIES, preset
 from regard.families.transformer import transformer_2017
 from regard.tokenization.tokenizer import Tokenizer
 from regard.tokenization.tokenizer_loader import load_tokenizer
+from regard.training.recipe.objective_section import RegressionConfig
 from regard.training.recipe.schema import (
     FamilySection,
     NewTokenizerSection,
@@ -50,6 +51,11 @@ LINKED_KEYS = {
 }
 """Keys that get the same value as another."""
 DECODER_KEYS = {"encoder_layers": "decoder_layers", "num_layers": "num_decoder_layers"}
+
+
+def num_outputs(recipe: Recipe, num_labels: int) -> int:
+    """Return the number of outputs of a classification head for this number of labels; 0 for other heads."""
+    return 1 if isinstance(recipe.objective, RegressionConfig) else num_labels if recipe.task.has_labels else 0
 
 
 @dataclass(frozen=True)
@@ -102,7 +108,7 @@ def provisional_network_config(recipe: Recipe) -> config.Network:
     """Return the config before the data is read, with the maximum vocabulary size and a few labels."""
     if isinstance(recipe.network, PretrainedNetworkSection):
         return load_folder(recipe.network.load)[0].config
-    labels = 2 if recipe.task.has_labels else 0
+    labels = num_outputs(recipe, 2)
     match recipe.tokenizer:
         case NewTokenizerSection(size=size, shared=shared):
             requirements = NetworkRequirements(size, size, shared or recipe.task.example is not Pair, 0, labels)

@@ -4,9 +4,16 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import Field, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
+from regard.data.question_template import check_question_format
 from regard.training.recipe.base import Integer, Section, StrictBool
+
+
+def _check_format(value: str) -> str:
+    check_question_format(value)
+    return value
+
 
 LabelSmoothing = Annotated[float, Field(ge=0, lt=1)]
 
@@ -91,15 +98,57 @@ class TokenClassificationConfig(CrossEntropyConfig):
     label_smoothing: LabelSmoothing = 0.0
 
 
+class MultiLabelConfig(Section):
+    """Classification with any number of labels for each text: a binary cross-entropy for each label."""
+
+    kind: Literal["multi_label"] = "multi_label"
+    separator: Annotated[str, Field(min_length=1)] = ","
+    """What separates the labels of a text in the data."""
+
+
+class RegressionConfig(Section):
+    """Regression: predict a number for each text or pair of texts, with the mean squared error."""
+
+    kind: Literal["regression"] = "regression"
+
+
 class QuestionAnsweringConfig(Section):
     """Extractive question answering: predict the first and last token of the answer."""
 
     kind: Literal["span"] = "span"
 
 
+class GenerativeAnswerConfig(AutoregressiveConfig):
+    """Question answering by an encoder-decoder: generate the answer, given question and context as one text."""
+
+    kind: Literal["generative"] = "generative"
+    label_smoothing: LabelSmoothing = 0.0
+    format: Annotated[str, AfterValidator(_check_format)] = "question: {question} context: {context}"
+    """The input of the network. It is stored with the model."""
+    no_answer: str = "unanswerable"
+    """The output for questions without an answer. It is stored with the model."""
+
+
+class AnswerContinuationConfig(CrossEntropyConfig):
+    """Question answering by a decoder: continue a text of context and question with the answer."""
+
+    kind: Literal["continuation"] = "continuation"
+    label_smoothing: LabelSmoothing = 0.0
+    format: Annotated[str, AfterValidator(_check_format)] = "{context}\nQuestion: {question}\nAnswer:"
+    """The text before the answer. It is stored with the model."""
+    no_answer: str = "unanswerable"
+    """The answer to questions without one. It is stored with the model."""
+
+
 AnyCrossEntropyConfig = (
-    Seq2SeqLMConfig | CausalLMConfig | MaskedLMConfig | SequenceClassificationConfig | TokenClassificationConfig
+    Seq2SeqLMConfig
+    | CausalLMConfig
+    | MaskedLMConfig
+    | SequenceClassificationConfig
+    | TokenClassificationConfig
+    | GenerativeAnswerConfig
+    | AnswerContinuationConfig
 )
 """The objectives with a label for each position or sequence."""
-AnyObjectiveConfig = AnyCrossEntropyConfig | QuestionAnsweringConfig
+AnyObjectiveConfig = AnyCrossEntropyConfig | MultiLabelConfig | RegressionConfig | QuestionAnsweringConfig
 ObjectiveConfig = Annotated[AnyObjectiveConfig, Field(discriminator="kind")]

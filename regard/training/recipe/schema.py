@@ -302,6 +302,9 @@ def _parse(
         recipe = schema.model_validate(dict(values), context=tasks)
     except ValidationError as error:
         raise RecipeError(format_errors(error, schema, replace(source, values=values))) from None
+    if recipe.objective is not None:
+        task = recipe.task.for_objective(recipe.task, recipe.objective)
+        recipe = recipe.model_copy(update={"task": task})
     return _resolve_paths(recipe, source.path.parent.resolve())
 
 

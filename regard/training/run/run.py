@@ -26,7 +26,12 @@ from regard.training.objectives.factory import build_objective, decoder_start_to
 from regard.training.recipe import schema, toml
 from regard.training.recipe.data_pipeline import build_tokenizer, prepare_data, read_labels
 from regard.training.recipe.legacy_keys import upgrade
-from regard.training.recipe.network_factory import NetworkRequirements, build_network
+from regard.training.recipe.network_factory import NetworkRequirements, build_network, num_outputs
+from regard.training.recipe.objective_section import (
+    AnswerContinuationConfig,
+    AnyObjectiveConfig,
+    GenerativeAnswerConfig,
+)
 from regard.training.recipe.preflight import resolve_device
 from regard.training.recipe.schema import Recipe, RecipeError
 from regard.training.recipe.training_section import TrainingSection
@@ -36,6 +41,7 @@ from regard.training.run.loop import TrainingLoop, swap_parameters
 from regard.training.run.reporter import Reporter, make_reporter
 from regard.training.run.run_dir import RunDir
 from regard.training.run.validation import validate
+from regard.transformer.interface import Reads
 
 ComputeMetrics = Callable[["TrainedModel"], Mapping[str, float]]
 """Computes the metrics of the task on the validation data: BLEU, F1."""
@@ -57,16 +63,18 @@ class TrainedModel:
     """The encoded validation data."""
     monitor: EvaluationMonitor = field(default_factory=EvaluationMonitor)
     """Receives the progress of an evaluation."""
+    info: ModelInfo = field(default_factory=ModelInfo)
+    """What regard.json holds besides task, labels and recipe. The evaluation adds what it fits: a temperature."""
 
     def save(self, folder: Path) -> None:
         """Write a model folder for `regard.load`."""
         special = self.tokenizer.target.special_ids
         ids = {"bos_token_id": special.bos, "eos_token_id": special.eos, "pad_token_id": special.pad}
-        if self.recipe.objective.kind == "translate":
+        if self.network.reads is Reads.SOURCE_AND_TARGET:
             ids["decoder_start_token_id"] = self.decoder_start
         generation_config = format_json({key: value for key, value in ids.items() if value is not None})
         files = {**self.tokenizer.folder_files(), GENERATION_CONFIG_FILE: generation_config.encode()}
-        info = ModelInfo(task=self.recipe.task.name, recipe=self.recipe.model_dump(exclude_none=True))
+        info = ModelInfo(task=self.recipe.task.name, **self.info, recipe=self.recipe.model_dump(exclude_none=True))
         if self.labels:
             info["labels"] = list(self.labels)
         origin = self.report.origin if self.report else None
@@ -131,7 +139,9 @@ def build_loop(
     labels = read_labels(recipe)
     resuming = bool(state.list_checkpoints(run_dir.checkpoints))
     tokenizer = build_tokenizer(recipe, run_dir.cache / "tokenizer", resuming=resuming)
-    network, report = build_network(recipe, NetworkRequirements.from_tokenizer(tokenizer, len(labels)))
+    network, report = build_network(
+        recipe, NetworkRequirements.from_tokenizer(tokenizer, num_outputs(recipe, len(labels)))
+    )
     decoder_start = decoder_start_token(tokenizer, _published_generation_config(recipe, report))
     max_length = network.max_length
     objective = build_objective(recipe.objective, tokenizer, decoder_start, labels, settings.device, max_length)
@@ -151,6 +161,7 @@ def build_loop(
         report=report,
         valid_batches=data.valid,
         monitor=monitor,
+        info=model_info(recipe.objective),
     )
 
     def evaluate() -> Mapping[str, float]:
@@ -185,6 +196,18 @@ def build_loop(
             "best": f"{settings.best_metric} on {data.valid.fingerprint if data.valid else 'nothing'}",
         },
     )
+
+
+def model_info(objective: AnyObjectiveConfig) -> ModelInfo:
+    """Return what a trained model needs to know of its objective."""
+    if isinstance(objective, GenerativeAnswerConfig | AnswerContinuationConfig):
+        return {"answer_format": {"input": objective.format, "no_answer": objective.no_answer}}
+    match objective.kind:
+        case "classify":
+            return {"problem": "single_label"}
+        case "multi_label" | "regression":
+            return {"problem": objective.kind}
+    return {}
 
 
 def _published_generation_config(recipe: Recipe, report: LoadReport | None) -> Mapping[str, Any]:

@@ -8,8 +8,12 @@ import torch
 from unit.training.run.test_end_to_end import ENCODER, TRAINING, sentences
 
 import regard
-from regard.metrics import task_metrics
+from regard.data.formats import Scheme
+from regard.metrics.answer_metrics import best_no_answer_threshold
+from regard.metrics.entity_metrics import entity_metrics
+from regard.metrics.label_metrics import classification_metrics
 from regard.tasks.registry import TASKS
+from regard.tasks.tag_decoding import allowed_transitions, decode_tags
 from regard.tokenization.tokenizer_loader import load_tokenizer
 from regard.training.run.run_dir import RunDir, read_metrics
 
@@ -70,13 +74,15 @@ def predict_one(network, tokenizer, *texts):
 def test_tags(tmp_path, capsys):
     rows, metrics, network, tokenizer = trained(tmp_path, "tag", conll, "conll", "f1")
     names = json.loads((tmp_path / "run" / "best" / "regard.json").read_text())["labels"]
+    allowed = allowed_transitions(names, Scheme.BIO)
     predictions = []
     for row in rows:
         logits, encoding = predict_one(network, tokenizer, " ".join(row))
         starts = [len(" ".join([*row[:index], ""])) for index in range(len(row))]
         firsts = [next(p for p, (b, e) in enumerate(encoding.offsets) if b == start and e > b) for start in starts]
-        predictions.append([names[int(logits[position].argmax())] for position in firsts])
-    expected = task_metrics.entity_metrics([bio(row) for row in rows], predictions)
+        scores = logits[firsts].double().log_softmax(dim=-1).numpy()
+        predictions.append([names[index] for index in decode_tags(scores, allowed)])
+    expected = entity_metrics([bio(row) for row in rows], predictions)
     assert {name: metrics[name] for name in expected} == pytest.approx(expected)
     printed = capsys.readouterr().err
     assert f"f1 {metrics['f1']:.4f}" in printed
@@ -87,12 +93,15 @@ def test_tags(tmp_path, capsys):
 def test_labels(tmp_path, capsys):
     rows, metrics, network, tokenizer = trained(tmp_path, "classify", table, "tsv", "macro_f1")
     predictions = ["ab"[int(predict_one(network, tokenizer, " ".join(row))[0].argmax())] for row in rows]
-    expected = task_metrics.classification_metrics(["ab"["dog" in row] for row in rows], predictions)
+    expected = classification_metrics(["ab"["dog" in row] for row in rows], predictions)
     assert {name: metrics[name] for name in expected} == pytest.approx(expected)
     printed = capsys.readouterr().err
     assert f"macro_f1 {metrics['macro_f1']:.4f}" in printed
     label = "ab"["dog" in rows[0]]
-    assert f"  {' '.join(rows[0])}\n    reference {label}\n    output    {predictions[0]}\n" in printed
+    assert f"  {' '.join(rows[0])}\n    reference {label}\n    output    {predictions[0]}\t" in printed
+    stored = json.loads((tmp_path / "run" / "best" / "regard.json").read_text())
+    assert stored["problem"] == "single_label"
+    assert 0.05 <= stored["temperature"] <= 20
 
 
 def test_answers(tmp_path, capsys):
@@ -101,17 +110,19 @@ def test_answers(tmp_path, capsys):
         [answer["text"] for answer in paragraph["qas"][0]["answers"]]
         for paragraph in json.loads(squad(rows))["data"][0]["paragraphs"]
     ]
-    predictions = []
+    predictions, margins = [], []
     for row in rows:
         context = " ".join(row)
         logits, encoding = predict_one(network, tokenizer, "now", context)
         inside = [position for position, text in enumerate(encoding.sequence_ids) if text == 1]
         spans = [(float(logits[b, 0] + logits[e, 1]), b, e) for b in inside for e in inside if b <= e]
         score, first, last = max(spans)
-        no_answer = float(logits[0].sum()) > score
-        predictions.append("" if no_answer else context[encoding.offsets[first][0] : encoding.offsets[last][1]])
-    expected = task_metrics.squad_metrics(references, predictions)
-    assert {name: metrics[name] for name in expected} == pytest.approx(expected)
+        margins.append(float(logits[0].sum()) - score)
+        predictions.append(context[encoding.offsets[first][0] : encoding.offsets[last][1]])
+    best = best_no_answer_threshold(references, predictions, margins)
+    assert {name: metrics[name] for name in best.metrics} == pytest.approx(best.metrics)
+    stored = json.loads((tmp_path / "run" / "best" / "regard.json").read_text())
+    assert stored["no_answer_threshold"] == pytest.approx(best.threshold, abs=1e-4)
     assert f"exact_match {metrics['exact_match']:.4f}  f1 {metrics['f1']:.4f}" in capsys.readouterr().err
 
 

@@ -68,7 +68,7 @@ def test_translations_are_measured_and_shown(recipe, monkeypatch, capsys):
     bleu = [value for line in lines for name, value in line.items() if name.endswith("bleu")]
     targets = [recipe.with_name("valid.iso").read_text().splitlines()]
     evaluated = [texts for texts in results if len(texts) == 10]
-    outputs = [[each.output for each in predictions] for predictions in evaluated]
+    outputs = [[each.result.text for each in predictions] for predictions in evaluated]
     assert bleu == pytest.approx([sacrebleu.corpus_bleu(texts, targets).score for texts in outputs])
     assert len(bleu) == 2
     assert capsys.readouterr().err.count("    output    ") >= 6

@@ -1,13 +1,14 @@
 """Small random encoders in folders, in the layout of their family, with a vocabulary and labels."""
 
 import torch
-from unit.checkpoint.folders import family_of, small
+from unit.checkpoint.folders import SMALL
 from unit.tokenization import vocabularies
 
 import regard
 from regard.checkpoint.model_folder import Companions, ModelInfo
 from regard.checkpoint.report import Origin
 from regard.checkpoint.save import save
+from regard.families.registry import FAMILIES
 from regard.tokenization.tokenizer_loader import load_tokenizer
 from regard.transformer.network import build
 
@@ -24,8 +25,10 @@ def encoder(folder, architecture, vocabulary=vocabularies.bert, labels=(), info=
     """Write a folder with a random network of this class; return the folder."""
     folder.mkdir(exist_ok=True, parents=True)
     vocabulary(folder)
-    family = family_of(architecture)
-    values = small(family) | {"vocab_size": len(load_tokenizer(folder))} | config
+    family = next(family for family in FAMILIES.values() if architecture in family.architectures)
+    values = {key: size for key, size in SMALL.items() if key in family.keys}
+    values |= {"d_inner": 37} if family.name == "xlnet" else {}
+    values |= {"vocab_size": len(load_tokenizer(folder))} | config
     if labels:
         values |= {"num_labels": len(labels)}
     values |= {"architectures": [architecture], "model_type": family.name}
