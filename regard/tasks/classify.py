@@ -150,6 +150,7 @@ def fit_label_temperature(references: Sequence[str], results: Sequence[Classific
 
 def for_objective(task: AnyTask, objective: Any) -> AnyTask:
     """Return the declaration for a recipe with one label for a text, with several, or with a score."""
+    task = replace(task, reads=frozenset({Reads.TOKENS}), predicts=frozenset({Predicts.LABEL}))
     match objective.kind:
         case "multi_label":
             names = ("loss", "exact_match", "micro_f1", "macro_f1")

@@ -100,6 +100,7 @@ FILL = Task(
     example=Document,
     reads=frozenset({Reads.TOKENS, Reads.SOURCE_AND_TARGET}),
     predicts=frozenset({Predicts.MASKED_TOKEN, Predicts.NEXT_TOKEN}),
+    excludes=frozenset({(Reads.TOKENS, Predicts.NEXT_TOKEN)}),
     architectures=("ForMaskedLM",),
     objectives=("masked",),
     for_objective=for_objective,

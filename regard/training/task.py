@@ -121,6 +121,8 @@ class Task(Generic[InputT, OptionsT, ResultT]):
     """What its networks read: one of these."""
     predicts: frozenset[Predicts]
     """What its networks predict: one of these."""
+    excludes: frozenset[tuple[Reads, Predicts]] = frozenset()
+    """Combinations of both that do not fit."""
     architectures: tuple[str, ...]
     """Endings of the published class names of its networks, the usual one first."""
     objectives: tuple[str, ...] = ()
@@ -140,7 +142,8 @@ class Task(Generic[InputT, OptionsT, ResultT]):
 
     def fits(self, network: Any) -> bool:
         """Whether a network reads and predicts what the task needs."""
-        return network.reads in self.reads and not self.predicts.isdisjoint(network.predicts)
+        fitting = {each for each in self.predicts if (network.reads, each) not in self.excludes}
+        return network.reads in self.reads and not fitting.isdisjoint(network.predicts)
 
     def can_train(self, network: Any) -> bool:
         """Whether a network fits and predicts nothing else: others, such as XLNet, have an objective of their own."""

@@ -1,6 +1,7 @@
 """Which networks each task accepts, by what they read and predict."""
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -21,18 +22,18 @@ ACCEPTED = {
     "bert": {"BertForMaskedLM": ["fill"], "BertForPreTraining": [], "BertForTokenClassification": ["tag"]},
     "electra": {"ElectraForPreTraining": [], "ElectraForQuestionAnswering": ["answer"]},
     "gpt2": {
-        "GPT2LMHeadModel": ["generate"],
+        "GPT2LMHeadModel": ["answer", "generate"],
         "GPT2DoubleHeadsModel": [],
         "GPT2ForSequenceClassification": ["classify"],
     },
-    "transfo-xl": {"TransfoXLLMHeadModel": ["generate"]},
+    "transfo-xl": {"TransfoXLLMHeadModel": ["answer", "generate"]},
     "xlnet": {
         "XLNetLMHeadModel": [],
         "XLNetForSequenceClassification": ["classify"],
         "XLNetForTokenClassification": ["tag"],
         "XLNetForQuestionAnswering": [],
     },
-    "bart": {"BartForConditionalGeneration": ["summarize", "translate"], "BartForSequenceClassification": []},
+    "bart": {"BartForConditionalGeneration": ["answer", "summarize", "translate"], "BartForSequenceClassification": []},
     "vit": {"ViTForImageClassification": []},
     "clip": {"CLIPModel": []},
     "t5": {"T5Model": []},
@@ -40,8 +41,14 @@ ACCEPTED = {
 
 
 def accepts(network, task):
+    """Whether a network can be trained for a task with any of its objectives."""
+    return any(accepts_with(network, task, kind) for kind in task.objectives)
+
+
+def accepts_with(network, task, kind):
+    objective = SimpleNamespace(kind=kind, separator=",", format="", no_answer="")
     try:
-        check_network(network, Recipe.model_construct(task=task))
+        check_network(network, Recipe.model_construct(task=task.for_objective(task, objective)))
     except ValueError:
         return False
     return True
