@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -32,6 +32,7 @@ from regard.tasks.translate import TRANSLATE, TranslateKeywords, Translation
 from regard.tokenization.tokenizer import Tokenizer
 from regard.tokenization.tokenizer_loader import load_tokenizer
 from regard.training.task import AnyTask
+from regard.transformer.interface import Reads
 from regard.transformer.summary import module_tree, render_tree
 
 TORCH_PRECISIONS = ("float64", "bfloat16", "float16")
@@ -111,11 +112,11 @@ class Model:
         """Continue prompts with a decoder-only network.
 
             model.generate("Once upon a time").text                                         # greedy
-            model.generate("Once upon a time", sampling=Sampling(seed=1, temperature=0.8))  # sampled
+            model.generate("Once upon a time", temperature=0.8, top_p=0.9, seed=1)          # sampled
 
-        The options are the fields of `GenerateOptions`. `text` is the continuation without the prompt. It ends at an
-        EOS token, at a stop string, at a repetition (with `stop_on_repetition`), or after `max_new_tokens`; `stopped`
-        is the reason.
+        The options are the fields of `GenerateOptions` and of `Sampling`. Without a seed, one is drawn for the call.
+        `text` is the continuation without the prompt. It ends at an EOS token, at a stop string, at a repetition (with
+        `stop_on_repetition`), or after `max_new_tokens`; `stopped` is the reason.
         """
         return self._use(GENERATE, prompts, options)
 
@@ -184,12 +185,43 @@ class Model:
                 raise AttributeError(f"Model has no attribute {name!r}")
             return lambda inputs, **keywords: self._use(TASKS[name], inputs, keywords)
 
-    def save(self, folder: str | Path, *, precision: str | None = None) -> str:
+    def encode_batch(
+        self, texts: Sequence[str], pairs: Sequence[str] | None = None, *, padding_side: str = "right"
+    ) -> dict[str, torch.Tensor]:
+        """Return the token ids of texts as a padded tensor, with its mask: the arguments of the network.
+
+            model.network(**model.encode_batch(["A text.", "A longer text."])).logits
+
+        The mask is True at real tokens. The names are those of the network's arguments: `tokens` and `mask`, or
+        `source` and `mask` for an encoder-decoder. Pairs of texts have `segments` too if the network has them.
+        """
+        if padding_side not in ("right", "left"):
+            raise ValueError(f"padding_side is {padding_side!r}: expected 'right' or 'left'")
+        encodings = self.tokenizer.encode_batch(texts, pairs)
+        longest = max((len(encoding.ids) for encoding in encodings), default=0)
+        pad = self.tokenizer.special_ids.pad or 0
+
+        def padded(rows: Iterable[Sequence[int]], value: int) -> torch.Tensor:
+            fills = ((list(row), [value] * (longest - len(row))) for row in rows)
+            joined = [row + fill if padding_side == "right" else fill + row for row, fill in fills]
+            return torch.tensor(joined, dtype=torch.long, device=next(self.network.parameters()).device)
+
+        name = "source" if self.network.reads is Reads.SOURCE_AND_TARGET else "tokens"
+        batch = {
+            name: padded((encoding.ids for encoding in encodings), pad),
+            "mask": padded(([1] * len(encoding.ids) for encoding in encodings), 0).bool(),
+        }
+        if pairs is not None and self.network.reads_segments:
+            batch["segments"] = padded((encoding.segments for encoding in encodings), 0)
+        return batch
+
+    def save(self, folder: str | Path, *, precision: str | None = None, overwrite: bool = False) -> str:
         """Save the model to a folder, in the layout of its family if it has one; return the name of the layout.
 
         The folder holds all that the model's own folder holds: weights, config, tokenizer, generation config, labels,
         regard.json. Such files of another model that was saved there before are replaced or removed. `precision` is the
-        data type of the saved weights: float64, float32, bfloat16 or float16.
+        data type of the saved weights: float64, float32, bfloat16 or float16. A folder that holds other files or a
+        model of another config raises a FileExistsError, unless `overwrite` is true.
         """
         if self.precision is not None:
             raise ValueError(
@@ -201,7 +233,15 @@ class Model:
         companions = None if self.folder is None else ModelFolder(self.folder).companions()
         if companions is not None and self.report.newly_initialized:
             companions = companions.without_head()
-        return save(self.network, folder, origin=self.report.origin, dtype=dtype, companions=companions)
+        own = self.folder is not None and Path(folder).resolve() == self.folder.resolve()
+        return save(
+            self.network,
+            folder,
+            origin=self.report.origin,
+            dtype=dtype,
+            companions=companions,
+            overwrite=overwrite or own,
+        )
 
     def __str__(self) -> str:
         return render_tree(module_tree(self.network))
@@ -230,6 +270,7 @@ def load(
     results, faster, and it cannot be trained. With "float64", "bfloat16" or "float16" the weights are converted and
     torch computes. Without a precision the network can be trained, and its weights have the data type of the files.
     """
+    _check_device(device)
     path = hub.download(str(folder)) if download and not Path(folder).exists() else find_model(folder)
     if precision is None or precision in TORCH_PRECISIONS:
         dtype = None if precision is None else getattr(torch, str(precision))
@@ -252,3 +293,12 @@ def load(
         keep_int8=quantizable_weights,
     )
     return Model(compile(network, compiled_for, on_replaced=MappedFiles(path).release), report, path, compiled_for)
+
+
+def _check_device(device: torch.device | str) -> None:
+    """Raise a ValueError if this machine does not have a device."""
+    try:
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError, NotImplementedError) as error:
+        reason = str(error).splitlines()[0].rstrip(".")
+        raise ValueError(f"device {str(device)!r} is not available: {reason}; use device='cpu'") from None

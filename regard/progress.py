@@ -1,9 +1,48 @@
-"""The progress display of all commands."""
+"""What commands write to standard error besides errors: notes, and the progress display."""
 
 from __future__ import annotations
 
+import enum
 import sys
 from typing import Any
+
+
+class Verbosity(enum.IntEnum):
+    """How much is written to standard error besides errors."""
+
+    QUIET = 0
+    """Nothing."""
+    NORMAL = 1
+    """Notes and progress."""
+    VERBOSE = 2
+    """Details too."""
+
+
+_verbosity = Verbosity.NORMAL
+
+
+def set_verbosity(verbosity: Verbosity) -> None:
+    """Set how much is written from now on."""
+    global _verbosity  # noqa: PLW0603 (one setting of the process)
+    _verbosity = verbosity
+
+
+def is_quiet() -> bool:
+    """Whether only errors are written."""
+    return _verbosity is Verbosity.QUIET
+
+
+def write_note(text: str) -> None:
+    """Write a line to standard error, unless notes are turned off."""
+    if not is_quiet() and sys.stderr is not None:
+        sys.stderr.write(text + "\n")
+        sys.stderr.flush()
+
+
+def write_detail(text: str) -> None:
+    """Write a line to standard error if details are wanted."""
+    if _verbosity is Verbosity.VERBOSE:
+        write_note(text)
 
 
 class Progress:
@@ -54,15 +93,14 @@ class Progress:
     def print(self, line: str) -> None:
         """Print a line on standard error, above the bar if there is one."""
         if self._display is None:
-            sys.stderr.write(line + "\n")
-            sys.stderr.flush()
+            write_note(line)
         else:
             self._display.console.print(line, soft_wrap=True)
 
 
 def on_terminal() -> bool:
-    """Return whether standard error is a terminal."""
-    return sys.stderr is not None and sys.stderr.isatty()
+    """Return whether progress is shown: standard error is a terminal, and the command is not quiet."""
+    return sys.stderr is not None and sys.stderr.isatty() and not is_quiet()
 
 
 def _make_display(time_left: bool) -> Any:

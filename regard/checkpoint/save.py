@@ -16,12 +16,13 @@ import torch
 from torch import Tensor, nn
 
 from regard.checkpoint.load import AnyNetwork
-from regard.checkpoint.model_folder import REGARD_MODEL_TYPE, Companions, ModelFolder
+from regard.checkpoint.model_folder import CONFIG_FILE, REGARD_MODEL_TYPE, Companions, ModelFolder
 from regard.checkpoint.quantized_tensor import SCALE_SUFFIX, collapse_scale, quantize
 from regard.checkpoint.report import Origin
 from regard.families.family import ConfigError, same_architecture
 from regard.families.registry import FAMILIES
 from regard.families.weight_map import Identity, TensorMapping, resolve_entries
+from regard.files import read_json
 from regard.transformer import config
 from regard.transformer.config_json import to_json
 
@@ -35,12 +36,14 @@ def save(
     regard_layout: bool = False,
     int8_weights: Collection[str] = (),
     companions: Companions | None = None,
+    overwrite: bool = True,
 ) -> str:
     """Write a network to a folder and return the layout: the name of a family, or "regard".
 
     `origin` is that of the report from loading the network: its config is written again key by key. With
     `regard_layout` the network is saved in regard's own layout even if it belongs to a family. The weights in
     `int8_weights` are quantized (`quantized_tensor.py`): a quarter of the size, and only this library can load them.
+    Without `overwrite`, a folder that holds anything but a model of the same config raises a FileExistsError.
     `companions` are written too: tokenizer, generation config, regard.json; without them, those in the folder stay.
     """
     folder = Path(folder)
@@ -50,6 +53,8 @@ def save(
     mappings = _regard_mappings(network) if values is None else _family_mappings(network, values)
     if values is None:
         values = {"model_type": REGARD_MODEL_TYPE, "network": to_json(network.config)}
+    if not overwrite:
+        _check_folder(folder, values)
     tensors: dict[str, Tensor] = {}
     for mapping in mappings:
         if int8_weights and all(name in int8_weights for name in mapping.ours):
@@ -65,6 +70,23 @@ def save(
     values = {**values, **dict.fromkeys(dtype_keys, str(saved_dtype).removeprefix("torch."))}
     ModelFolder(folder).write(values, tensors, companions)
     return str(values["model_type"])
+
+
+def _check_folder(folder: Path, values: dict[str, Any]) -> None:
+    """Raise a FileExistsError if a folder holds another model, or files that are no model."""
+
+    def architecture(config: dict[str, Any]) -> dict[str, Any]:
+        return {key: value for key, value in config.items() if key not in ("dtype", "torch_dtype")}
+
+    if not folder.exists() or not any(folder.iterdir()):
+        return
+    try:
+        found = read_json(folder / CONFIG_FILE)
+    except ValueError:
+        found = None
+    if found is None or architecture(found) != architecture(values):
+        content = "other files" if found is None else "another model"
+        raise FileExistsError(f"{folder} holds {content}: choose another folder, or pass overwrite=True")
 
 
 def _quantized_tensors(network: AnyNetwork, mapping: TensorMapping) -> dict[str, Tensor]:

@@ -185,10 +185,13 @@ def _write_all(files: Mapping[Path, Mapping[str, Tensor]]) -> None:
     """Write all files or none."""
     with atomic_write_all(files) as temporary:
         for (path, tensors), part in zip(files.items(), temporary, strict=True):
+            part.touch()
+            mode = part.stat().st_mode  # by the umask; safetensors would leave a file that only its owner can read
             try:
                 save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, part, {"format": "pt"})
             except SafetensorError as error:
                 raise OSError(f"{path}: {error}") from None  # a full disk or missing permission, not the tensors
+            part.chmod(mode)
 
 
 def _remove_stale(folder: Path, keep: set[str]) -> None:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import enum
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from regard.cli.text_io import Precision
+from regard.progress import write_note
 
 if TYPE_CHECKING:
     from regard.checkpoint.load import AnyNetwork
@@ -32,7 +32,7 @@ def convert(
     layout: Annotated[
         Layout,
         typer.Option(
-            metavar="<family|regard>",
+            metavar="family|regard",
             help="Tensor names: `family` is the published layout, which other libraries read; `regard` is ours.",
         ),
     ] = Layout.FAMILY,
@@ -69,7 +69,7 @@ def convert(
     from regard.engine.compiler import quantizable_weights
 
     network, report = load(source, dtype=torch.float32 if quantize else None)
-    sys.stderr.write(report.render() + "\n")
+    write_note(report.render())
     dtype = None if precision is None or quantize else getattr(torch, precision.value)
     quantized = quantizable_weights(network) if quantize else ()
     regard_layout = layout is not Layout.FAMILY
@@ -85,7 +85,7 @@ def convert(
         companions=companions,
     )
     with_names = f", with {', '.join(names)}" if names else ""
-    sys.stderr.write(f"{target}: saved in the layout of {saved_layout}{with_names}\n")
+    write_note(f"{target}: saved in the layout of {saved_layout}{with_names}")
     if quantize:
         _measure_quantization_error(network, source, target, calibration)
 
@@ -119,4 +119,4 @@ def _measure_quantization_error(network: AnyNetwork, source: Path, target: Path,
         except ValueError as error:  # a head may need a token that is not among the random ones
             reason = str(error)
     quantization_error.write_quantization_record(folder, EnginePrecision.INT8, metrics)
-    sys.stderr.write(f"int8: {metrics or f'the quantization error was not measured: {reason}'}\n")
+    write_note(f"int8: {metrics or f'the quantization error was not measured: {reason}'}")

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from regard.progress import write_note
+
 if TYPE_CHECKING:
     from regard.model import Model
 
@@ -59,7 +61,7 @@ SHADES = " ░▒▓█"
 
 def demo(
     output: Annotated[
-        Path, typer.Option("-o", "--output", help="Folder for the data and the model of the demo.")
+        Path, typer.Option("-o", "--output", metavar="FOLDER", help="Folder for the data and the model of the demo.")
     ] = Path("runs/demo"),
     steps: Annotated[
         int | None, typer.Option(min=1, help="Number of training steps. [as in the recipe of the demo]")
@@ -170,5 +172,4 @@ def _interactive(model: Model) -> None:
 
 def log(line: str) -> None:
     """Write a line to standard error."""
-    sys.stderr.write(line + "\n")
-    sys.stderr.flush()
+    write_note(line)

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from typer.core import TyperCommand
 
+from regard.cli.help_format import DocumentedCommand
 from regard.progress import Progress
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ class UnitChoice(enum.StrEnum):
     FILE = "file"
 
 
-class MultiValueCommand(TyperCommand):
+class MultiValueCommand(DocumentedCommand):
     """A command with options that take several values, up to the next option: `--valid val.en val.de`."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
@@ -89,24 +89,34 @@ def repeat_option_names(words: Sequence[str]) -> list[str]:
 
 
 def doctor(
-    files: Annotated[list[Path], typer.Argument(help="A recipe.toml, or with --task the training files.")],
+    files: Annotated[
+        list[Path], typer.Argument(metavar="FILE...", help="A recipe.toml, or with --task the training files.")
+    ],
     task: Annotated[Task | None, typer.Option(help="Task that the data is for.")] = None,
-    valid: Annotated[list[Path] | None, typer.Option(help="Validation files.")] = None,
-    test: Annotated[list[Path] | None, typer.Option(help="Test files.")] = None,
+    valid: Annotated[list[Path] | None, typer.Option(metavar="FILE...", help="Validation files.")] = None,
+    test: Annotated[list[Path] | None, typer.Option(metavar="FILE...", help="Test files.")] = None,
     tokenizer: Annotated[
-        Path | None, typer.Option(help="Tokenizer or model folder: count tokens and unknown tokens with it.")
+        Path | None,
+        typer.Option(metavar="FOLDER", help="Tokenizer or model folder: count tokens and unknown tokens with it."),
     ] = None,
     max_length: Annotated[
         int | None, typer.Option(min=1, help="Maximum length in tokens, or in words without a tokenizer.")
     ] = None,
     script: Annotated[
-        list[str] | None, typer.Option(help="Expected scripts: source=Latin target=Cyrillic, or text=Japanese.")
+        list[str] | None,
+        typer.Option(
+            metavar="PART=SCRIPT...", help="Expected scripts: source=Latin target=Cyrillic, or text=Japanese."
+        ),
     ] = None,
     columns: Annotated[
-        list[str] | None, typer.Option(help="Columns or keys of the fields: text=sentence label=3 (counted from 0).")
+        list[str] | None,
+        typer.Option(
+            metavar="FIELD=COLUMN...", help="Columns or keys of the fields: text=sentence label=3 (counted from 0)."
+        ),
     ] = None,
     separator: Annotated[
-        str | None, typer.Option(help="Separator of a table: tab, comma, space, semicolon, or a character.")
+        str | None,
+        typer.Option(metavar="CHARACTER", help="Separator of a table: tab, comma, space, semicolon, or a character."),
     ] = None,
     quoting: Annotated[QuotingChoice | None, typer.Option(help="Quoting of the cells of a table.")] = None,
     header: Annotated[HeaderChoice | None, typer.Option(help="Whether a table has a header. [guess]")] = None,

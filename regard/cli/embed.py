@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from regard.cli.task_command import TaskCall, build_options, run_task, task_parameters
+from regard.progress import write_note
 from regard.tasks.embed import EMBED
 
 if TYPE_CHECKING:
@@ -17,8 +18,12 @@ if TYPE_CHECKING:
     from regard.cli.text_io import TextInputs
     from regard.tasks.embed import TextVector
 
-OUTPUT = typer.Option("--output", "-o", help="Write the vectors to this file: a matrix (.npy) or JSON Lines (.jsonl).")
-INDEX = typer.Option("--index", help="Write the texts and their vectors to this folder, for `regard search`.")
+OUTPUT = typer.Option(
+    "--output", "-o", metavar="FILE", help="Write the vectors to this file: a matrix (.npy) or JSON Lines (.jsonl)."
+)
+INDEX = typer.Option(
+    "--index", metavar="FOLDER", help="Write the texts and their vectors to this folder, for `regard search`."
+)
 
 
 def embed_command() -> Callable[..., None]:
@@ -63,7 +68,7 @@ def _write_files(call: TaskCall, values: dict[str, Any], output: Path | None, in
     results = count(_with_texts(runner, inputs))
     if index is not None:
         number = write_index(index, Path(call.model), options, results)
-        typer.echo(f"{index}: {number:,} texts. Search with: regard search {index} QUERY", err=True)
+        write_note(f"{index}: {number:,} texts. Search with: regard search {index} QUERY")
     else:
         assert output is not None
         _write_vectors(output, results, options.int8)

@@ -8,17 +8,21 @@ from __future__ import annotations
 import os
 import sys
 import threading
+import traceback
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NoReturn, TextIO
+from typing import Annotated, Any, NoReturn, TextIO
 
 import typer
 from typer.core import TyperGroup
 
-from regard.cli import convert, demo, doctor, embed, plot, recipes, search, show, tokenize, train
+from regard.cli import convert, demo, doctor, embed, info, plot, recipes, search, show, tokenize, train
+from regard.cli.help_format import COMMON_OPTIONS, DocumentedCommand, first_sentence, write_command_groups, write_table
 from regard.cli.task_command import task_command
+from regard.progress import Verbosity, set_verbosity, write_detail
 from regard.tasks.embed import EMBED
 from regard.tasks.registry import TASKS
 from regard.training.task import AnyTask
+from regard.version import __version__
 
 OLD_OPTIONS: dict[str, dict[str, str]] = {
     "convert": {"--measure": "--calibration"},
@@ -49,8 +53,31 @@ class RawParam:
         return self.parameter.get_runtime_param().coerce(value, param=param, ctx=ctx)
 
 
+VERBOSITY = {
+    "-q": Verbosity.QUIET,
+    "--quiet": Verbosity.QUIET,
+    "-v": Verbosity.VERBOSE,
+    "--verbose": Verbosity.VERBOSE,
+}
+
+
 class CommandGroup(TyperGroup):
     """The group of all commands. It avoids pydantic where possible and accepts former option names."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Parse the words of a call. `-q` and `-v` may stand before or after the name of the command."""
+        for parameter in self.params:
+            _skip_pydantic(parameter)
+        return super().parse_args(ctx, take_verbosity(args))
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        """Write the commands by groups, then the options."""
+        commands = {name: self.commands[name] for name in self.list_commands(ctx)}
+        visible = {name: command for name, command in commands.items() if not command.hidden}
+        sentences = {name: first_sentence(command.help or "") for name, command in visible.items()}
+        write_command_groups(formatter, sentences)
+        own = [("--version", "Print the version."), *COMPLETION_OPTIONS]
+        write_table(formatter, "Options", [*own, *COMMON_OPTIONS])
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         """Return a command by name, or None."""
@@ -70,6 +97,27 @@ class CommandGroup(TyperGroup):
         if option is not None:
             _skip_pydantic(option)
         return option
+
+
+COMPLETION_OPTIONS = (
+    ("--install-completion", "Install the completion of commands and options for this shell."),
+    ("--show-completion", "Print the script of this completion."),
+)
+
+
+def take_verbosity(words: Sequence[str]) -> list[str]:
+    """Set the verbosity by the words up to a `--`, and return the other words."""
+    end = words.index("--") if "--" in words else len(words)
+    found = [VERBOSITY[word] for word in words[:end] if word in VERBOSITY]
+    set_verbosity(found[-1] if found else Verbosity.NORMAL)
+    return [*(word for word in words[:end] if word not in VERBOSITY), *words[end:]]
+
+
+def print_version(value: bool | None) -> None:
+    """Print the version and end the command."""
+    if value:
+        sys.stdout.write(f"regard {__version__}\n")
+        raise typer.Exit
 
 
 def rename_options(arguments: Sequence[str], renamed: Mapping[str, str]) -> list[str]:
@@ -94,22 +142,33 @@ def make_app(tasks: Iterable[AnyTask]) -> typer.Typer:
         cls=CommandGroup,
         help="Train, run, convert and inspect Transformer models.",
         no_args_is_help=True,
-        add_completion=False,
+        context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
         rich_markup_mode=None,
         pretty_exceptions_enable=False,
     )
-    app.command("demo")(demo.demo)
-    app.command("tokenize")(tokenize.tokenize)
-    app.command("doctor", cls=doctor.MultiValueCommand)(doctor.doctor)
-    app.command("recipes")(recipes.recipes)
-    app.command("train")(train.train)
-    app.command("plot")(plot.plot)
+
+    @app.callback()
+    def options(
+        version: Annotated[bool | None, typer.Option("--version", callback=print_version, is_eager=True)] = None,
+    ) -> None:
+        pass
+
+    def add(name: str, function: Any, command_class: type[DocumentedCommand] = DocumentedCommand) -> None:
+        app.command(name, cls=command_class)(function)
+
+    add("demo", demo.demo)
+    add("info", info.info)
+    add("tokenize", tokenize.tokenize)
+    add("doctor", doctor.doctor, doctor.MultiValueCommand)
+    add("recipes", recipes.recipes)
+    add("train", train.train)
+    add("plot", plot.plot)
     for task in tasks:
         if task.prepare is not None:
-            app.command(task.name)(embed.embed_command() if task is EMBED else task_command(task))
-    app.command("search")(search.search)
-    app.command("show")(show.show)
-    app.command("convert")(convert.convert)
+            add(task.name, embed.embed_command() if task is EMBED else task_command(task))
+    add("search", search.search)
+    add("show", show.show)
+    add("convert", convert.convert)
     return app
 
 
@@ -134,6 +193,7 @@ def main() -> None:
             sys.stderr.write("interrupted\n")
         exit_process(end.code)
     except (ValueError, OSError) as error:
+        write_detail("".join(traceback.format_exception(error)))
         sys.stderr.write(f"error: {error}\n")
         exit_process(getattr(error, "exit_code", 1))
 

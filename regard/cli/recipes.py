@@ -8,11 +8,13 @@ from typing import Annotated
 
 import typer
 
+from regard.progress import write_note
+
 
 def recipes(
     name: Annotated[str | None, typer.Argument(help="Show this recipe.")] = None,
     output: Annotated[
-        Path | None, typer.Option("-o", "--output", help="Write the recipe to this file or folder.")
+        Path | None, typer.Option("-o", "--output", metavar="FILE", help="Write the recipe to this file or folder.")
     ] = None,
 ) -> None:
     """List the preset recipes, show the one called NAME, or write it to a file."""
@@ -34,4 +36,4 @@ def recipes(
     if target.exists():
         raise typer.BadParameter(f"{target} already exists: choose another name")
     target.write_text(recipe, encoding="utf-8")
-    sys.stderr.write(f"{target}: written\n")
+    write_note(f"{target}: written")

@@ -20,7 +20,8 @@ def search(
     ] = None,
     count: Annotated[int, typer.Option("--count", "-n", min=1, help="Number of texts to print for each query.")] = 10,
     model: Annotated[
-        Path | None, typer.Option("--model", help="The folder of the model, if it is no longer where it was.")
+        Path | None,
+        typer.Option("--model", metavar="FOLDER", help="The folder of the model, if it is no longer where it was."),
     ] = None,
     prompt: Annotated[
         str | None,

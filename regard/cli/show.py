@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from regard.progress import write_note
+
 if TYPE_CHECKING:
     from regard.transformer import config
 
@@ -35,7 +37,7 @@ def show(
     else:
         raise typer.BadParameter(f"{model!r} is neither a folder nor a preset. Presets: {', '.join(presets())}")
     if report:
-        sys.stderr.write(report + "\n")
+        write_note(report)
     _print(design, as_json)
 
 

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from regard.cli.text_io import PRECISION_OPTION, Precision
+from regard.cli.text_io import DEVICE_OPTION, PRECISION_OPTION, Precision
+from regard.progress import write_note
 from regard.tasks.generated_text import GeneratedText
 from regard.tasks.options import OptionField, option_fields
 from regard.training.task import AnyTask
@@ -17,9 +18,6 @@ from regard.training.task import AnyTask
 if TYPE_CHECKING:
     from regard.cli.image_io import ImageInputs
     from regard.cli.text_io import TextInputs
-
-VALUE_NAMES = {int: "INTEGER", float: "NUMBER", str: "TEXT"}
-"""What `--help` calls a value. Of an enumeration, it lists the members."""
 
 
 def task_command(task: AnyTask) -> Callable[..., None]:
@@ -42,13 +40,14 @@ class TaskCall:
     model: str
     input: str | None
     precision: Precision | None
+    device: str | None
     as_json: bool
     stream: bool
 
     @classmethod
     def of(cls, values: dict[str, Any]) -> TaskCall:
         """Take the arguments that all tasks have out of those of a command; the others are the options of its task."""
-        names = ("model", "input", "precision", "as_json")
+        names = ("model", "input", "precision", "device", "as_json")
         return cls(**{name: values.pop(name) for name in names}, stream=values.pop("stream", False))
 
 
@@ -61,6 +60,9 @@ def run_task(task: AnyTask, call: TaskCall, values: Mapping[str, Any]) -> None:
     if call.stream and getattr(options, "n_best", 1) > 1:
         raise typer.BadParameter(f"--stream prints one text per {task.input.name}: remove --n-best")
     inputs, runner = open_task(task, call, options)
+    sampling = getattr(getattr(runner, "options", None), "sampling", None)
+    if sampling is not None and options.sampling.seed is None:
+        write_note(f"sampled with --seed {sampling.seed}")
     if call.stream:
         write_streams(map(runner.stream, inputs), inputs.is_single, call.as_json)
     else:
@@ -73,7 +75,7 @@ def open_task(task: AnyTask, call: TaskCall, options: Any) -> tuple[TextInputs |
     from regard.cli.text_io import TextInputs, load_model, usage_errors
 
     inputs = ImageInputs(call.input) if names_images(call.input) else TextInputs(call.input, task.input)
-    loaded = load_model(call.model, call.precision)
+    loaded = load_model(call.model, call.precision, call.device)
     if reads_images(loaded.network, options):
         inputs = ImageInputs(call.input)
     elif isinstance(inputs, ImageInputs):
@@ -89,10 +91,7 @@ def build_options(task: AnyTask, values: Mapping[str, Any], as_json: bool) -> An
         value = values[field.name]
         if field.inner:
             inner = {each.name: values[each.name] for each in field.inner if values[each.name] is not None}
-            if inner and not value:
-                flags = ", ".join(each.flags[0] for each in field.inner if each.name in inner)
-                raise ValueError(f"{flags}: add {field.flags[0]}")
-            value = field.value_type(**inner) if value else None
+            value = field.value_type(**inner) if value or inner else None
         if value and field.json_only and not as_json:
             raise ValueError(f"{field.flags[0]} is part of the JSON output: add --json")
         if value not in (None, []):
@@ -108,9 +107,9 @@ def task_parameters(task: AnyTask) -> Iterator[inspect.Parameter]:
     for field in option_fields(task.options):
         yield _option_parameter(field)
         for inner in field.inner:
-            sentence = f"With {field.flags[0]}: {inner.sentence[0].lower()}{inner.sentence[1:]}"
-            yield _option_parameter(replace(inner, sentence=sentence))
+            yield _option_parameter(replace(inner, sentence=f"{inner.sentence} Implies {field.flags[0]}."))
     yield _parameter("precision", Precision | None, PRECISION_OPTION, None)
+    yield _parameter("device", str | None, DEVICE_OPTION, None)
     if issubclass(task.result, GeneratedText):
         yield _parameter("stream", bool, typer.Option("--stream", help="Print each text while it is generated."), False)
     json_option = typer.Option("--json", help="Print one JSON object per line, with all fields of the result.")
@@ -126,7 +125,6 @@ def _option_parameter(field: OptionField) -> inspect.Parameter:
     option = typer.Option(
         *field.flags,
         min=field.at_least,
-        metavar=VALUE_NAMES.get(field.value_type),
         help=" ".join([field.sentence, *remarks]),
         show_default=False,
     )

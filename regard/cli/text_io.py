@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from regard.progress import Progress, on_terminal
+from regard.progress import Progress, on_terminal, write_detail, write_note
 from regard.tasks.generated_text import GeneratedText
 from regard.transformer.interface import Reads
 
@@ -37,7 +37,7 @@ class TextInputs:
             raise typer.BadParameter(f"{argument} is a folder: expected a text, or a file with one text per line")
         self.is_single = self.argument != "-" and not os.path.exists(self.argument)  # noqa: PTH110
         if self.is_single and re.fullmatch(r"\S+\.[a-z]{2,5}", self.argument):
-            sys.stderr.write(f"note: there is no file {argument}: using the name itself as the text\n")
+            write_note(f"note: there is no file {argument}: using the name itself as the text")
 
     @property
     def buffer_size(self) -> int:
@@ -86,7 +86,10 @@ PRECISION_OPTION = typer.Option(
 )
 
 
-def load_model(folder: str, precision: Precision | None) -> Model:
+DEVICE_OPTION = typer.Option("--device", metavar="DEVICE", help="Where to compute: cpu, cuda, cuda:1 or mps. [cpu]")
+
+
+def load_model(folder: str, precision: Precision | None, device: str | None = None) -> Model:
     """Load a model with its tokenizer and generation config, compiled for inference.
 
     Everything that is loaded, torch included, lives until the process ends. The garbage collector is disabled meanwhile
@@ -100,12 +103,19 @@ def load_model(folder: str, precision: Precision | None) -> Model:
         from regard.engine.quantization_error import read_quantization_record
 
         record = read_quantization_record(ModelFolder(folder))
-        model = regard.model.load(folder, precision=precision or (record[0] if record else Precision.FLOAT32))
+        stored = record[0] if record else Precision.FLOAT32
+        if device in (None, "cpu"):
+            model = regard.model.load(folder, precision=precision or stored)
+        else:  # the engine compiles for CPUs
+            model = regard.model.load(folder, precision=precision, device=device or "cpu")
         if model.network.reads is not Reads.IMAGE:
             _ = model.tokenizer, model.generation_config  # report errors in these files before any text is read
     finally:
         gc.freeze()
         gc.enable()
+    from regard.native.library import status
+
+    write_detail(f"{model.report.summary()}\nnative kernels: {status()}")
     return model
 
 
@@ -205,7 +215,7 @@ class ResultNotes:
             self._note(self.num_no_token, "stopped because the logits processors masked every token")
 
     def _note(self, count: int, message: str) -> None:
-        sys.stderr.write(f"note: {count} of {self.num_results} texts: {message}\n")
+        write_note(f"note: {count} of {self.num_results} texts: {message}")
 
 
 def _progress(inputs: TextInputs | ImageInputs) -> AbstractContextManager[Progress | None]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ from regard.doctor.finding_kinds import HEADER
 from regard.doctor.recipe_data import data_files, data_formats
 from regard.doctor.split_reader import Split
 from regard.evaluation.evaluate import evaluate, sample_outputs
+from regard.progress import write_note
 from regard.tasks.registry import TASKS
 from regard.training.recipe.data_pipeline import make_source
 from regard.training.recipe.preflight import check_recipe
@@ -53,7 +53,7 @@ def train(
     best = run_training(
         parsed, run_dir, resume=resume, compute_metrics=evaluate, sample_outputs=sample_outputs, overrides=changes
     )
-    sys.stderr.write(f"use it: {next_command(parsed, run_dir)}\n")
+    write_note(f"use it: {next_command(parsed, run_dir)}")
     return best
 
 
@@ -69,7 +69,7 @@ def _load(
     merged = merge_overrides(recorded, changes)
     if recorded.keys() - changes.keys():
         kept = ", ".join(f"{key}={value}" for key, value in merged.items() if key not in changes)
-        sys.stderr.write(f"resuming with the values that the run was started with: {kept}\n")
+        write_note(f"resuming with the values that the run was started with: {kept}")
         parsed = load_recipe(recipe, merged, tasks=TASKS)
     return parsed, merged
 
@@ -117,7 +117,7 @@ def check_data(recipe: Recipe) -> None:
             "the data has errors that must be fixed first (details: `regard doctor`):\n" + "\n".join(lines)
         )
     for line in lines:
-        sys.stderr.write(line + "\n")
+        write_note(line)
 
 
 def _is_shown(finding: Finding) -> bool:

@@ -18,6 +18,8 @@ from pathlib import Path
 
 import torch
 
+from regard.progress import write_note
+
 PACKAGE = Path(__file__).parents[1]
 SOURCES = PACKAGE / "native" / "c"
 FLAGS = ("-O3", "-mavx2", "-mfma", "-fno-math-errno", "-fopenmp", "-shared", "-fPIC", "-fvisibility=hidden", "-std=c11")
@@ -35,7 +37,7 @@ class NotBuiltError(Exception):
     """There is no native library; the message gives the reason."""
 
 
-def build() -> Path:
+def build(*, compile_missing: bool = True) -> Path:
     """Return the path of the library, and build it if it is not in the cache. Raises `NotBuiltError` on failure."""
     setting = os.environ.get("REGARD_NATIVE", "1").lower()
     if setting in DISABLED_VALUES:
@@ -52,7 +54,10 @@ def build() -> Path:
     sources = sorted(SOURCES.iterdir())
     extra_flags = () if setting == "avx2" else _avx512_flags()
     library = _cache_folder() / f"native-{_cache_key(compiler, sources, extra_flags)}.so"
+    if not library.is_file() and not compile_missing:
+        raise NotBuiltError("they are compiled at their first use, which takes about ten seconds")
     if not library.is_file():
+        write_note("compiling the native kernels for this machine, once: about ten seconds")
         _compile(compiler, [source for source in sources if source.suffix == ".c"], library, extra_flags)
     return library
 
@@ -68,11 +73,16 @@ def _avx512_flags() -> tuple[str, ...]:
     return (*AVX512_FLAGS, *(AVX512_BF16_FLAGS if AVX512_BF16_FEATURE in features else ()))
 
 
-def _cache_folder() -> Path:
-    """Return the user's cache folder. Code is loaded from it, so no other user may be able to write to it."""
+def cache_folder() -> Path:
+    """Return the user's cache folder."""
     cache_home = Path(os.environ.get("XDG_CACHE_HOME", ""))
+    return (cache_home if cache_home.is_absolute() else Path.home() / ".cache") / "regard"
+
+
+def _cache_folder() -> Path:
+    """Create the user's cache folder. Code is loaded from it, so no other user may be able to write to it."""
     try:
-        folder = (cache_home if cache_home.is_absolute() else Path.home() / ".cache") / "regard"
+        folder = cache_folder()
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         status = folder.stat()
     except (RuntimeError, OSError) as error:  # RuntimeError: a user without a home

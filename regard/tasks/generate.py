@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypedDict
 
 from regard.data.example import Document
@@ -25,16 +26,24 @@ if TYPE_CHECKING:
 class Sampling:
     """Random sampling instead of greedy or beam search."""
 
-    seed: int = 0
-    """The same seed and prompt give the same text."""
+    seed: int | None = None
+    """The same seed and prompt give the same text. [drawn at random, once for all prompts]"""
     temperature: float = 1.0
-    """Softmax temperature; below 1 less random, above 1 more."""
+    """Softmax temperature; below 1 less random, above 1 more, 0 not at all: greedy search."""
     top_k: int | None = option(None, at_least=1)
     """Sample from the k most likely tokens."""
     top_p: float | None = None
     """Sample from the most likely tokens whose probabilities add up to p (nucleus sampling)."""
     min_p: float | None = None
     """Sample from tokens that are at least p times as likely as the most likely one."""
+
+    def __post_init__(self) -> None:
+        if self.temperature < 0:
+            raise ValueError(f"temperature is {self.temperature:g}: expected 0 (greedy search) or more")
+
+    def with_seed(self) -> Sampling:
+        """Return the same with a seed; if there is none, it is drawn."""
+        return self if self.seed is not None else replace(self, seed=secrets.randbelow(2**31))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,14 +75,22 @@ class GenerateOptions:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "stop", tuple(self.stop))
+        if self.sampling is not None and self.sampling.temperature == 0:
+            object.__setattr__(self, "sampling", None)
         if self.sampling is not None and self.beam is not None:
             raise ValueError("sampling and beam search cannot be combined: leave out sampling or beam")
 
 
 class GenerateKeywords(TypedDict, total=False):
-    """The fields of `GenerateOptions` as keyword arguments, for the type checker. A test compares them."""
+    """The fields of `GenerateOptions` and of `Sampling` as keyword arguments, for the type checker. A test compares
+    them."""
 
     sampling: Sampling | None
+    seed: int | None
+    temperature: float
+    top_k: int | None
+    top_p: float | None
+    min_p: float | None
     beam: int | None
     num_beams: int | None
     n_best: int

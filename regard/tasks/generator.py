@@ -42,6 +42,8 @@ class Generator:
         generation_config: GenerationConfig,
         options: GenerateOptions,
     ) -> None:
+        if options.sampling is not None:
+            options = replace(options, sampling=options.sampling.with_seed())
         self.network, self.tokenizer, self.options = network, tokenizer, options
         self.detokenizer = Detokenizer(tokenizer)
         tokenizer.encode("", control=options.control)  # raises an error now if the control code is unknown
@@ -65,7 +67,7 @@ class Generator:
         self.batch_size = BatchSize(sequences=max(options.batch_size, self.decoding_options.search.beam))
 
     def _search_strategy(self, generation_config: GenerationConfig) -> SearchStrategy:
-        if self.options.sampling is not None:
+        if self.options.sampling is not None and self.options.sampling.seed is not None:
             return RandomSampling(seed=self.options.sampling.seed, num_samples=self.options.n_best)
         return generation_config.search_strategy(self.options.beam, self.options.n_best, self.options.length_penalty)
 

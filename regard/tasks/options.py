@@ -56,13 +56,17 @@ def option_fields(options: type) -> tuple[OptionField, ...]:
 
 
 def options_from_keywords(options: type, keywords: Mapping[str, Any]) -> Any:
-    """Make options from keyword arguments. A further flag is a further name: `num_beams` for `beam`."""
+    """Make options from keyword arguments. A further flag is a further name: `num_beams` for `beam`.
+
+    The options of an inner dataclass can be given directly: `temperature=0.8` for `sampling=Sampling(temperature=0.8)`.
+    """
     other_names = {
         flag.removeprefix("--").replace("-", "_"): each.name
         for each in fields(options)
         for flag in each.metadata.get("flags", ())
     }
     values: dict[str, Any] = {}
+    keywords = _gather_inner(options, keywords)
     for keyword, value in keywords.items():
         name = other_names.get(keyword, keyword)
         if name in values:
@@ -82,6 +86,18 @@ def _to_choice(options: type, name: str, value: Any) -> Any:
     except ValueError:
         expected = ", ".join(repr(choice) for choice in choices[0]._value2member_map_)
         raise ValueError(f"{name} is {value!r}; expected one of {expected}") from None
+
+
+def _gather_inner(options: type, keywords: Mapping[str, Any]) -> dict[str, Any]:
+    """Replace the options of inner dataclasses by values of these dataclasses."""
+    result = dict(keywords)
+    for each in option_fields(options):
+        inner = {name.name: result.pop(name.name) for name in each.inner if name.name in result}
+        if inner and result.get(each.name) is not None:
+            raise ValueError(f"{each.name} and {', '.join(inner)} are the same option: pass only one of them")
+        if inner:
+            result[each.name] = each.value_type(**inner)
+    return result
 
 
 def _option_field(described: Field[Any], annotation: Any, sentence: str) -> OptionField:

@@ -13,6 +13,14 @@ from dataclasses import dataclass, replace
 from regard.tasks.generation_config import GenerationConfig
 from regard.tokenization.tokenizer import Tokenizer
 
+LANGUAGES = {
+    **{"ar": "Arabic", "cs": "Czech", "da": "Danish", "de": "German", "el": "Greek", "en": "English", "es": "Spanish"},
+    **{"et": "Estonian", "fi": "Finnish", "fr": "French", "he": "Hebrew", "hi": "Hindi", "hu": "Hungarian"},
+    **{"it": "Italian", "ja": "Japanese", "ko": "Korean", "lt": "Lithuanian", "lv": "Latvian", "nl": "Dutch"},
+    **{"no": "Norwegian", "pl": "Polish", "pt": "Portuguese", "ro": "Romanian", "ru": "Russian", "sv": "Swedish"},
+    **{"tr": "Turkish", "uk": "Ukrainian", "vi": "Vietnamese", "zh": "Chinese"},
+}
+"""The English names of languages, with which T5 was trained, by code."""
 TRANSLATION_TASK = re.compile(r"translation_(\w+)_to_(\w+)")
 """The names of T5's translation tasks: `translation_en_to_de`."""
 
@@ -43,6 +51,8 @@ def translation_direction(
         return _by_language_code(tokenizer, generation_config, source_language, target_language)
     if generation_config.prefixes:
         return _by_task_prefix(generation_config, source_language, target_language)
+    if tokenizer.family == "t5" and (source_language is not None or target_language is not None):
+        return TranslationDirection(t5_prefix(source_language, target_language), None, generation_config)
     if source_language is not None or target_language is not None:
         raise ValueError("this model has one source and one target language: leave out --from and --to")
     return TranslationDirection("", None, generation_config)
@@ -59,7 +69,34 @@ def _by_prefix(
         )
     if source is not None or target is not None:
         raise ValueError("--prefix cannot be combined with --from/--to: leave one out")
-    return TranslationDirection(generation_config.prefixes.get(prefix, prefix), None, generation_config)
+    text = generation_config.prefixes.get(prefix) or with_separator(prefix, tokenizer.family)
+    return TranslationDirection(text, None, generation_config)
+
+
+def with_separator(prefix: str, family: str | None) -> str:
+    """Return a prefix with what separates it from the text: `question` is `question: ` for T5."""
+    if not prefix or prefix[-1].isspace():
+        return prefix
+    return prefix + (": " if family == "t5" and prefix[-1].isalnum() else " ")
+
+
+def t5_prefix(source: str | None, target: str | None) -> str:
+    """Return the prefix with which T5 was trained to translate: `translate English to German: `."""
+    names = [
+        LANGUAGES.get(name.lower(), name) if name is not None and (name.lower() in LANGUAGES or len(name) > 3) else None
+        for name in (source, target)
+    ]
+    if None in names:
+        wrong = ", ".join(
+            f"{flag} {name if name is not None else '(missing)'}"
+            for flag, name, known in zip(("--from", "--to"), (source, target), names, strict=True)
+            if known is None
+        )
+        raise ValueError(
+            f"{wrong}: expected both languages, by code ({', '.join(sorted(LANGUAGES))}) or by English name. Any other "
+            "prefix can be given literally: --prefix"
+        )
+    return f"translate {names[0]} to {names[1]}: "
 
 
 def _by_task_prefix(

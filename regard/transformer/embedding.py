@@ -23,7 +23,15 @@ class Tokens(nn.Module):
 
     def forward(self, tokens: Int[Tensor, " tokens"]) -> Float[Tensor, "tokens dim"]:
         """Look up the vectors of the tokens."""
-        return nn.functional.embedding(tokens, self.weight)
+        try:
+            return nn.functional.embedding(tokens, self.weight)
+        except IndexError:
+            wrong = tokens[(tokens < 0) | (tokens >= len(self.weight))]
+            last = len(self.weight) - 1
+            raise ValueError(
+                f"token id {int(wrong[0])} is out of range: the network has ids from 0 to {last}. Is the tokenizer "
+                "that of the model?"
+            ) from None
 
 
 class Embedding(nn.Module):

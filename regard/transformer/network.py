@@ -20,7 +20,7 @@ from regard.transformer.embedding import Embedding
 from regard.transformer.head_base import LogitsAt
 from regard.transformer.initialization import initialize
 from regard.transformer.network_base import Network, Output
-from regard.transformer.packing import AnyMask, TargetIds, TargetMask, TokenIds, pack, pack_images
+from regard.transformer.packing import AnyMask, TargetIds, TargetMask, TokenIds, check_tensor, pack, pack_images
 from regard.transformer.patches import Images, MaskedImages, Patches
 from regard.transformer.position import Learned
 from regard.transformer.stack import Stack
@@ -52,6 +52,8 @@ class EncoderOnly(Network):
     ) -> Output:
         """Encode tokens or images. `mask` is a tensor that is True at real tokens, or a mask of `mask.py`."""
         patches = self.embedding.tokens
+        if not isinstance(patches, Patches) and not isinstance(tokens, MaskedImages):
+            check_tensor(tokens)
         if isinstance(patches, Patches):
             packed = pack_images(tokens, mask, layout, patches)
         elif isinstance(tokens, MaskedImages) or tokens.is_floating_point():
@@ -102,6 +104,7 @@ class DecoderOnly(Network):
         logits_at: LogitsAt = LogitsAt.ALL,
     ) -> Output:
         """Decode the tokens, each attending to those before it; with a cache, also to those of earlier steps."""
+        check_tensor(tokens)
         if not isinstance(cache, Cache):
             batch_size = layout.batch_size if layout else len(tokens)
             cache = self.decoder.init_memory(cache, batch_size, self.embedding.example_hidden(self.model_dim))

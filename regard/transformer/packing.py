@@ -69,6 +69,7 @@ def pack(
     tokens: TokenIds, mask: AnyMask, layout: BatchLayout | None, cache: Cache | Memory | None = None
 ) -> PackedBatch:
     """Remove the padding of a batch, or check a batch that is already packed."""
+    check_tensor(tokens)
     starts = cache.lengths if cache is not None and cache.lengths else None
     batch_size = len(tokens) if tokens.ndim == 2 else layout.batch_size if layout else 0
     if starts is not None and len(starts) != batch_size:
@@ -99,6 +100,12 @@ def pack(
     layout, indices = layout_from_mask(real, starts)
     order = real.logical_not().int().argsort(dim=1, stable=True)
     return PackedBatch(tokens.flatten()[indices], layout, attention_mask.compact(order), indices, tokens.shape)
+
+
+def check_tensor(tokens: object) -> None:
+    """Raise a ValueError for token ids that are a list, which torch would not name."""
+    if not isinstance(tokens, Tensor):
+        raise ValueError(f"expected a tensor of token ids, found {type(tokens).__name__}: pass torch.tensor(ids)")
 
 
 def pack_images(

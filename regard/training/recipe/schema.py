@@ -17,7 +17,6 @@ steps = 8000
 
 from __future__ import annotations
 
-import sys
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -36,6 +35,7 @@ from pydantic import (
 )
 
 from regard.data.example import EXAMPLE_TYPES
+from regard.progress import write_note
 from regard.training.recipe import toml
 from regard.training.recipe.base import Integer, PositiveInt, Section, StrictBool
 from regard.training.recipe.errors import RecipeSource, format_errors
@@ -286,7 +286,7 @@ def _load(
     values, renamed = upgrade(values)
     for origin, names in ((path, renamed), ("command line", renamed_overrides)):
         if names:
-            sys.stderr.write(f"{origin}: renamed: {describe_renamed(names)}\n")
+            write_note(f"{origin}: renamed: {describe_renamed(names)}")
     return _parse(schema, _apply_overrides(values, changes), RecipeSource(values, path, text, changes, renamed), tasks)
 
 

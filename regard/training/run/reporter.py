@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from collections import deque
 from collections.abc import Mapping
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
-from regard.progress import Progress, on_terminal
+from regard.progress import Progress, on_terminal, write_note
 from regard.training.run.run_dir import RunDir
 
 SPEED_WINDOW = 30
@@ -152,8 +151,7 @@ class LineReporter:
 
     def print_line(self, line: str) -> None:
         """Write a line to standard error."""
-        sys.stderr.write(line + "\n")
-        sys.stderr.flush()
+        write_note(line)
 
     def end(self) -> None:
         """Nothing to clean up."""

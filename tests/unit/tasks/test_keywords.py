@@ -7,7 +7,7 @@ from unit.tasks import models
 from unit.tasks.models import comparable
 
 from regard.tasks.classify import ClassifyKeywords, ClassifyOptions
-from regard.tasks.generate import GenerateKeywords, GenerateOptions, Generation
+from regard.tasks.generate import GenerateKeywords, GenerateOptions, Generation, Sampling
 from regard.tasks.translate import TranslateKeywords, TranslateOptions, Translation
 
 TEXTS = ["the small dog", "a man"]
@@ -28,7 +28,7 @@ def task(request, tmp_path_factory):
     ("keywords", "options", "aliases"),
     [
         (TranslateKeywords, TranslateOptions, {"num_beams"}),
-        (GenerateKeywords, GenerateOptions, {"num_beams"}),
+        (GenerateKeywords, GenerateOptions, {"num_beams", *(field.name for field in fields(Sampling))}),
         (ClassifyKeywords, ClassifyOptions, set()),
     ],
 )
@@ -61,3 +61,31 @@ def test_iterating_over_a_single_string_is_refused(task):
     _, _, run_iterable = task
     with pytest.raises(ValueError, match=r"found a single string: pass \[text\]"):
         next(run_iterable(TEXTS[0]))
+
+
+def test_sampling_can_be_given_by_its_own_keywords(tmp_path):
+    model = models.opened(models.continuing(tmp_path))
+    direct = model.generate(TEXTS, temperature=1.5, top_k=9, seed=3, max_new_tokens=5)
+    nested = model.generate(TEXTS, sampling=Sampling(temperature=1.5, top_k=9, seed=3), max_new_tokens=5)
+    assert [comparable(result) for result in direct] == [comparable(result) for result in nested]
+    with pytest.raises(ValueError, match="sampling and top_p are the same option"):
+        model.generate("a", sampling=Sampling(), top_p=0.5)
+
+
+def test_temperature_zero_is_greedy(tmp_path):
+    model = models.opened(models.continuing(tmp_path))
+    greedy = model.generate(TEXTS, max_new_tokens=5)
+    cold = model.generate(TEXTS, temperature=0.0, seed=5, max_new_tokens=5)
+    assert [comparable(result) for result in cold] == [comparable(result) for result in greedy]
+    with pytest.raises(ValueError, match="temperature is -1: expected 0"):
+        Sampling(temperature=-1.0)
+
+
+def test_a_seed_is_drawn_once_for_the_call(tmp_path):
+    """A text is the same alone and in a batch under the drawn seed."""
+    model = models.opened(models.continuing(tmp_path))
+    runner = model.prepare("generate", temperature=2.0, max_new_tokens=6)
+    seed = runner.options.sampling.seed
+    batch = [comparable(result) for result in runner.run(TEXTS)]
+    assert batch == [comparable(model.generate(text, temperature=2.0, seed=seed, max_new_tokens=6)) for text in TEXTS]
+    assert model.prepare("generate", temperature=2.0).options.sampling.seed != seed

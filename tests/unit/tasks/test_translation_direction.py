@@ -116,3 +116,31 @@ def test_a_bilingual_model_needs_no_language(direction):
     assert direction(prefix="say: ").source_prefix == "say: "
     with pytest.raises(ValueError, match="one source and one target language"):
         direction(target="de")
+
+
+KINDS["t5 without a list"] = (vocabularies.t5, dict(model_type="t5"))
+
+
+@of("t5 without a list")
+def test_a_t5_without_a_list_has_the_usual_prefix(direction):
+    """Flan-T5 and fine-tuned models have no list of their prefixes."""
+    assert direction("en", "de").source_prefix == "translate English to German: "
+    assert direction("English", "romanian").source_prefix == "translate English to romanian: "
+    for wrong in (dict(source="en"), dict(source="xx", target="de")):
+        with pytest.raises(ValueError, match="expected both languages, by code"):
+            direction(**wrong)
+    assert direction().source_prefix == ""
+
+
+@of("t5 without a list", "t5")
+def test_a_prefix_in_words_gets_its_separator(direction):
+    assert direction(prefix="question").source_prefix == "question: "
+    assert direction(prefix="question:").source_prefix == "question: "
+    assert direction(prefix="question: ").source_prefix == "question: "
+    assert direction(prefix="").source_prefix == ""
+
+
+@of("two")
+def test_other_models_get_a_space(direction):
+    assert direction(prefix="say:").source_prefix == "say: "
+    assert direction(prefix="say").source_prefix == "say "
