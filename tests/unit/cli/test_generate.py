@@ -68,16 +68,31 @@ def test_sampling_is_asked_for_and_repeats_with_its_seed(folder):
     expected = regard.load(folder, precision="float32").generate(PROMPTS[0], max_new_tokens=8, sampling=sampling)
     assert json.loads(run(*call, 5, "--json").out) == expected.as_json()
     assert run(*call, 5).out != run(*call, 6).out
-    called = run("generate", folder, "a", "--top-k", 5)
-    assert called.code == 2
-    assert "add --sample" in called.err
+
+
+def test_a_seed_that_is_drawn_is_printed(folder):
+    """An option of sampling implies --sample. The line with the seed repeats the result, alone and in a batch."""
+    words = ("--top-k", 50, "--temperature", 1.8, "--max-new-tokens", 6)
+    drawn = run("generate", folder, *words, given="\n".join(PROMPTS[:3]))
+    seed = drawn.err.split("sampled with --seed ")[1].split()[0]
+    assert run("generate", folder, *words, "--seed", seed, given="\n".join(PROMPTS[:3])).out == drawn.out
+    alone = [run("generate", folder, prompt, *words, "--seed", seed) for prompt in PROMPTS[:3]]
+    assert [each.out.replace("\n", "") for each in alone] == [line.replace("\\n", "") for line in drawn.lines]
+    assert "--seed" not in alone[0].err
+
+
+def test_temperature_zero_is_greedy(folder):
+    greedy = run("generate", folder, PROMPTS[0], "--max-new-tokens", 6).out
+    for words in (["--temperature", "0"], ["--sample", "--temperature", "0"]):
+        cold = run("generate", folder, PROMPTS[0], "--max-new-tokens", 6, *words)
+        assert (cold.out, "seed" in cold.err) == (greedy, False)
 
 
 @pytest.mark.parametrize(
     ("words", "message"),
     [
         (["--sample", "--top-p", "7"], "top_p must be between 0 and 1"),
-        (["--sample", "--temperature", "0"], "temperature must be greater than 0"),
+        (["--temperature", "-1"], "temperature is -1: expected 0"),
         (["--sample", "--beam", "2"], "sampling and beam search cannot be combined"),
         (["--control", "Links"], "has no control codes"),
         (["--stop", ""], "at least one character"),
