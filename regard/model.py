@@ -22,12 +22,16 @@ from regard.engine.compiler import compile, quantizable_weights
 from regard.engine.linear import Precision
 from regard.native.memory import MappedFiles
 from regard.tasks import generation_config
+from regard.tasks.answer import ANSWER, AnswerKeywords, QuestionAnswer
 from regard.tasks.classify import CLASSIFY, Classification, ClassifyKeywords
 from regard.tasks.embed import EMBED, EmbedKeywords, TextVector
+from regard.tasks.fill import FILL, Filling, FillKeywords
 from regard.tasks.generate import GENERATE, GenerateKeywords, Generation
 from regard.tasks.inputs import Image, TextPair
 from regard.tasks.options import options_from_keywords
 from regard.tasks.registry import TASKS, check_network, find_task
+from regard.tasks.summarize import SUMMARIZE, SummarizeKeywords, Summary
+from regard.tasks.tag import TAG, Tagging, TagKeywords, Words
 from regard.tasks.translate import TRANSLATE, TranslateKeywords, Translation
 from regard.tokenization.tokenizer import Tokenizer
 from regard.tokenization.tokenizer_loader import load_tokenizer
@@ -158,6 +162,69 @@ class Model:
         """
         return self._use(EMBED, inputs, options)
 
+    @overload
+    def summarize(self, texts: str, **options: Unpack[SummarizeKeywords]) -> Summary: ...  # type: ignore[overload-overlap] # as above
+    @overload
+    def summarize(self, texts: Iterable[str], **options: Unpack[SummarizeKeywords]) -> list[Summary]: ...
+    def summarize(self, texts: str | Iterable[str], **options: Unpack[SummarizeKeywords]) -> Summary | list[Summary]:
+        """Summarize texts with an encoder-decoder.
+
+            model.summarize(article).text
+            model.summarize(articles, length=30)             # about 30 words each
+
+        The options are the fields of `SummarizeOptions`. A text that is too long for the network is summarized in
+        parts; `chunks` of the result is their number.
+        """
+        return self._use(SUMMARIZE, texts, options)
+
+    @overload
+    def tag(self, texts: str | Words, **options: Unpack[TagKeywords]) -> Tagging: ...  # type: ignore[overload-overlap] # as above
+    @overload
+    def tag(self, texts: Iterable[str | Words], **options: Unpack[TagKeywords]) -> list[Tagging]: ...
+    def tag(
+        self, texts: str | Words | Iterable[str | Words], **options: Unpack[TagKeywords]
+    ) -> Tagging | list[Tagging]:
+        """Tag the words of texts, and find the entities that the tags mark.
+
+            model.tag("Anna lives in New York.").entities    # text, type, start, end and score of each
+            model.tag(("Anna", "lives", "in", "Rome")).tags  # a tuple of words is one text
+
+        The options are the fields of `TagOptions`.
+        """
+        return self._use(TAG, texts, options)
+
+    @overload
+    def answer(self, questions: TextPair, **options: Unpack[AnswerKeywords]) -> QuestionAnswer: ...
+    @overload
+    def answer(self, questions: Iterable[TextPair], **options: Unpack[AnswerKeywords]) -> list[QuestionAnswer]: ...
+    def answer(
+        self, questions: TextPair | Iterable[TextPair], **options: Unpack[AnswerKeywords]
+    ) -> QuestionAnswer | list[QuestionAnswer]:
+        """Answer questions about contexts; a question and its context are a tuple.
+
+            model.answer(("Who lives in Rome?", context)).text     # empty if there is no answer
+            model.answer((question, context), n_best=3).alternatives
+
+        The options are the fields of `AnswerOptions`. A network with a span head finds a part of the context, with
+        `start` and `end`; others generate a text.
+        """
+        return self._use(ANSWER, questions, options)
+
+    @overload
+    def fill(self, texts: str, **options: Unpack[FillKeywords]) -> Filling: ...  # type: ignore[overload-overlap] # as above
+    @overload
+    def fill(self, texts: Iterable[str], **options: Unpack[FillKeywords]) -> list[Filling]: ...
+    def fill(self, texts: str | Iterable[str], **options: Unpack[FillKeywords]) -> Filling | list[Filling]:
+        """Fill in the masks of texts.
+
+            model.fill("The [MASK] barks.").text             # with the most likely word
+            model.fill("The [MASK] barks.").proposals[0]     # the five most likely words with their probabilities
+
+        A mask is written [MASK], <mask> or <extra_id_0>, whichever model it is. The options are the fields of
+        `FillOptions`.
+        """
+        return self._use(FILL, texts, options)
+
     def prepare(self, task: AnyTask | str, options: Any = None, **keywords: Any) -> Any:
         """Join the model with the options of a task, for inputs of any number, or for one that is streamed.
 
@@ -165,7 +232,7 @@ class Model:
         for piece in model.prepare("generate").stream("Once upon a time"): ...  # parts of the text, then the result
         """
         declared = find_task(task) if isinstance(task, str) else task
-        check_network(declared, self.network)
+        check_network(declared, self.network, self.info)
         if options is None:
             options = options_from_keywords(declared.options, keywords)
         return declared.runner(self, options)

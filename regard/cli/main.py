@@ -15,7 +15,7 @@ from typing import Annotated, Any, NoReturn, TextIO
 import typer
 from typer.core import TyperGroup
 
-from regard.cli import convert, demo, doctor, embed, info, plot, recipes, search, show, tokenize, train
+from regard.cli import convert, demo, doctor, embed, info, plot, recipes, run, search, show, tokenize, train
 from regard.cli.help_format import COMMON_OPTIONS, DocumentedCommand, first_sentence, write_command_groups, write_table
 from regard.cli.task_command import task_command
 from regard.progress import Verbosity, set_verbosity, write_detail
@@ -166,6 +166,7 @@ def make_app(tasks: Iterable[AnyTask]) -> typer.Typer:
     for task in tasks:
         if task.prepare is not None:
             add(task.name, embed.embed_command() if task is EMBED else task_command(task))
+    add("run", run.run)
     add("search", search.search)
     add("show", show.show)
     add("convert", convert.convert)

@@ -8,6 +8,7 @@ import json
 import os
 import re
 import sys
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
@@ -182,6 +183,8 @@ class ResultNotes:
         self.num_chunked = 0
         self.num_length_stopped = 0
         self.num_no_token = 0
+        self.remarks: Counter[str] = Counter()
+        """Number of results with each remark of a task."""
         self.limits: list[int] = []
         """Lowest and highest `max_new_tokens` of the results that reached it."""
 
@@ -190,6 +193,7 @@ class ResultNotes:
         self.num_results += 1
         self.num_truncated += result.truncated > 0
         self.truncated_tokens += result.truncated
+        self.remarks.update(getattr(result, "remarks", ()))
         if not isinstance(result, GeneratedText):
             return
         self.num_chunked += result.chunks > 1
@@ -207,6 +211,8 @@ class ResultNotes:
                 self.num_truncated,
                 f"longer than the network allows: {self.truncated_tokens} input tokens truncated in total",
             )
+        for remark, count in self.remarks.items():
+            self._note(count, remark)
         if self.num_length_stopped:
             low, high = self.limits
             limit = f"{high}" if low == high else f"{low} to {high}"

@@ -24,6 +24,8 @@ class Pair(Example):
 
     source: str
     target: str
+    references: tuple[str, ...] = ()
+    """Further correct targets, for evaluation; the target counts too."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -60,7 +62,11 @@ class Answer:
 
     text: str
     start: int
-    """Character offset in the context."""
+    """Character offset in the context; `FREE_ANSWER` for an answer in other words than the context."""
+
+
+FREE_ANSWER = -1
+"""The start of an answer that is no part of the context, or whose place is unknown."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

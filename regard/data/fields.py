@@ -9,7 +9,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Any, NoReturn, cast
 
-from regard.data.example import Document, Example, LabeledText, Pair, Question, TaggedSentence
+from regard.data.example import FREE_ANSWER, Document, Example, LabeledText, Pair, Question, TaggedSentence
 from regard.data.problem import DataProblem, ProblemKind
 from regard.data.record_batch import RecordBatch, make_batch
 
@@ -21,7 +21,7 @@ REQUIRED_FIELDS: dict[type[Example], tuple[str, ...]] = {
     Question: ("question", "context"),
 }
 OPTIONAL_FIELDS: dict[type[Example], tuple[str, ...]] = {
-    Pair: (),
+    Pair: ("references",),
     Document: (),
     LabeledText: ("pair",),
     TaggedSentence: (),
@@ -61,7 +61,7 @@ class FieldConverter:
 
     def _is_converted(self, columns: Mapping[str, Sequence[str]]) -> bool:
         if self.example_type in (Pair, Document):
-            return True
+            return "references" not in columns
         is_class = self.example_type is LabeledText and self.label_type is LabelType.CLASS
         return is_class and not self.class_names and all(map(str.strip, columns["label"]))
 
@@ -85,7 +85,8 @@ class FieldConverter:
 
     def _convert(self, values: _FieldValues) -> Mapping[str, Any]:
         if self.example_type is Pair:
-            return {"source": values.text("source"), "target": values.text("target")}
+            texts: dict[str, Any] = {"source": values.text("source"), "target": values.text("target")}
+            return texts | ({"references": values.texts("references")} if "references" in values.values else {})
         if self.example_type is Document:
             return {"text": values.text("text")}
         if self.example_type is LabeledText:
@@ -141,6 +142,14 @@ class _FieldValues:
             return self.join.join(value)
         return self.type_error(name, "a string")
 
+    def texts(self, name: str) -> tuple[str, ...]:
+        """Return one or several texts."""
+        value = self.values.get(name)
+        texts = (value,) if isinstance(value, str) else value
+        if not isinstance(texts, list | tuple) or not all(isinstance(text, str) for text in texts):
+            return self.type_error(name, "a string or a list of strings")
+        return tuple(texts)
+
     def optional_text(self, name: str) -> str | None:
         return None if self.values.get(name) is None else self.text(name)
 
@@ -195,7 +204,7 @@ def _answers(values: _FieldValues) -> Iterable[tuple[str, int]]:
     """Yield answers given as SQuAD's nested list, as Hugging Face's two lists, or as one text and its start."""
     answers = values.values.get("answers")
     if answers is None and values.values.get("answer"):
-        answers = [{"text": values.text("answer"), "answer_start": values.values.get("start")}]
+        answers = [{"text": values.text("answer"), "answer_start": values.values.get("start", FREE_ANSWER)}]
     if isinstance(answers, Mapping):
         texts, starts = answers.get("text"), answers.get("answer_start")
         if not isinstance(texts, Sequence) or not isinstance(starts, Sequence) or len(texts) != len(starts):

@@ -72,8 +72,10 @@ def _pairs(batch: RecordBatch) -> Iterator[Example]:
     if not batch.lines:
         return
     file, rows = batch.file, zip(batch.fields["source"], batch.fields["target"], batch.lines, strict=True)
-    for source, target, line in rows:
-        yield Pair(source=source, target=target, file=file, line=line)
+    references = batch.fields.get("references")
+    for index, (source, target, line) in enumerate(rows):
+        further = references[index] if references is not None else ()
+        yield Pair(source=source, target=target, references=further, file=file, line=line)
 
 
 def _documents(batch: RecordBatch) -> Iterator[Example]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from regard.data.example import FREE_ANSWER
 from regard.doctor import finding_kinds
 from regard.doctor.finding import FindingCollector, FindingKind, excerpt
 from regard.doctor.split_reader import SplitBatch
@@ -54,6 +55,8 @@ def _answer_fault(context: str, text: str, start: Any) -> tuple[FindingKind | No
     """Return the kind of problem of an answer, or None, and a prefix for the example."""
     if is_blank(text):
         return finding_kinds.EMPTY_ANSWER, ""
+    if start == FREE_ANSWER:
+        return None, ""
     if text not in context:
         return finding_kinds.NOT_IN_CONTEXT, ""
     if isinstance(start, int) and context[max(start, 0) :][: len(text)] != text:

@@ -18,7 +18,6 @@ from regard.data.example import Document, Pair, TaggedSentence
 from regard.data.tag_schemes import OUTSIDE
 from regard.tasks.generate import GENERATE, GenerateOptions
 from regard.tasks.generation_config import GenerationConfig, read_generation_config
-from regard.tasks.translate import TRANSLATE, TranslateOptions
 from regard.tokenization.tokenizer import Tokenizer
 from regard.training.objectives.factory import build_masked_lm
 from regard.training.recipe import objective_section
@@ -200,8 +199,8 @@ def _translate(trained: TrainedModel, pairs: Sequence[Pair]) -> list[Prediction]
     """
     pairs = pairs if len(pairs) <= NUM_SAMPLES else trained.monitor.select(pairs)
     longest = max(map(len, trained.tokenizer.target.encode_batch_ids([pair.target for pair in pairs])), default=0)
-    options = TranslateOptions(beam=1, max_new_tokens=longest + EXTRA_TOKENS)
-    runner = TRANSLATE.runner(Parts.of(trained), options)
+    task = trained.recipe.task
+    runner = task.runner(Parts.of(trained), task.options(beam=1, max_new_tokens=longest + EXTRA_TOKENS))
     sources = (pair.source for pair in pairs)
     results = trained.monitor.track(runner.run(sources, buffer_size=EVALUATION_BUFFER), len(pairs))
     return [Prediction(pair, result) for pair, result in zip(pairs, results, strict=True)]

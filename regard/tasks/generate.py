@@ -1,17 +1,17 @@
-"""generate: continue a prompt, with a decoder-only network."""
+"""generate: continue a prompt with a decoder, or write a text for a source with an encoder-decoder."""
 
 from __future__ import annotations
 
 import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, TypedDict
+from typing import TYPE_CHECKING, Any, TypedDict
 
 from regard.data.example import Document
 from regard.tasks.generated_text import GeneratedText
 from regard.tasks.inputs import PROMPT
 from regard.tasks.options import option
-from regard.training.task import Metrics, Rows, Task
+from regard.training.task import AnyTask, Metrics, Rows, Task
 from regard.transformer.interface import Predicts, Reads
 
 if TYPE_CHECKING:
@@ -112,7 +112,11 @@ class Generation(GeneratedText):
 
 
 def prepare(model: ModelParts, options: GenerateOptions) -> Generator:
-    """Return a `Generator`."""
+    """Return a `Generator`; for an encoder-decoder, a `SourceGenerator`."""
+    if model.network.reads is Reads.SOURCE_AND_TARGET:
+        from regard.tasks.source_generator import SourceGenerator
+
+        return SourceGenerator(model.network, model.tokenizer, model.generation_config, options)
     from regard.tasks.generator import Generator
 
     return Generator(model.network, model.tokenizer, model.generation_config, options)
@@ -126,6 +130,12 @@ def document_encoder(tokenizer: Tokenizer, labels: tuple[str, ...], policy: Leng
     return DocumentEncoder(tokenizer=tokenizer, length_policy=policy)
 
 
+def for_objective(task: AnyTask, objective: Any) -> AnyTask:
+    """Return the declaration for a recipe: causal language modelling trains decoders."""
+    del objective
+    return replace(task, reads=frozenset({Reads.TOKENS}))
+
+
 GENERATE = Task(
     name="generate",
     summary="Generate a continuation of PROMPT with MODEL: one output line per input line, in order.",
@@ -136,11 +146,12 @@ GENERATE = Task(
     result=Generation,
     prepare=prepare,
     example=Document,
-    reads=frozenset({Reads.TOKENS}),
+    reads=frozenset({Reads.TOKENS, Reads.SOURCE_AND_TARGET}),
     predicts=frozenset({Predicts.NEXT_TOKEN}),
     architectures=("LMHeadModel", "ForCausalLM"),
     objectives=("causal",),
+    for_objective=for_objective,
     rows=Rows.PACKED,
     encoder=document_encoder,
-    metrics=Metrics(names=("loss", "perplexity", "accuracy", "word_perplexity")),
+    metrics=Metrics(names=("loss", "perplexity", "accuracy", "word_perplexity", "bits_per_character")),
 )

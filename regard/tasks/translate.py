@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypedDict
 
 from regard.data.example import Pair
 from regard.tasks.generated_text import GeneratedText
 from regard.tasks.inputs import TEXT
 from regard.tasks.options import option
-from regard.training.task import Metrics, Task
+from regard.training.task import AnyTask, Metrics, Task
 from regard.transformer.interface import Predicts, Reads
 
 if TYPE_CHECKING:
@@ -88,15 +89,25 @@ def prepare(model: ModelParts, options: TranslateOptions) -> Translator:
     """Return a `Translator`."""
     from regard.tasks.translator import Translator
 
+    stored = model.info.get("prompts", {}).get("translate")
+    if stored is not None and options.prefix is options.source_language is options.target_language is None:
+        options = replace(options, prefix=stored)
     return Translator(model.network, model.tokenizer, model.generation_config, options)
 
 
-def pair_encoder(tokenizer: Tokenizer, labels: tuple[str, ...], policy: LengthPolicy | None) -> PairEncoder:
+def pair_encoder(
+    tokenizer: Tokenizer, labels: tuple[str, ...], policy: LengthPolicy | None, *, prefix: str = ""
+) -> PairEncoder:
     """Return the encoder of pairs of texts."""
     from regard.data.encoders.pairs import PairEncoder
 
     del labels
-    return PairEncoder(tokenizer=tokenizer, source_length_policy=policy, target_length_policy=policy)
+    return PairEncoder(tokenizer=tokenizer, source_length_policy=policy, target_length_policy=policy, prefix=prefix)
+
+
+def with_source_prefix(task: AnyTask, objective: Any) -> AnyTask:
+    """Return the declaration for a recipe with a prefix before every source."""
+    return replace(task, encoder=partial(pair_encoder, prefix=objective.prefix))
 
 
 def text_metrics(references: Sequence[str], texts: Sequence[str]) -> Mapping[str, float]:
@@ -129,6 +140,7 @@ TRANSLATE = Task(
     predicts=frozenset({Predicts.NEXT_TOKEN}),
     architectures=("ForConditionalGeneration", "MTModel"),
     objectives=("translate",),
+    for_objective=with_source_prefix,
     encoder=pair_encoder,
     input_of=lambda pair: pair.source,
     metrics=PAIR_METRICS,

@@ -34,6 +34,8 @@ class PairEncoder:
     """Policy for long targets."""
     source_language: str | None = None
     target_language: str | None = None
+    prefix: str = ""
+    """Text before every source (T5: "summarize: ")."""
 
     def __post_init__(self) -> None:
         if isinstance(self.source_length_policy, SlidingWindow) or isinstance(self.target_length_policy, SlidingWindow):
@@ -59,6 +61,7 @@ class PairEncoder:
             "tokenizer": self.tokenizer.fingerprint(),
             "long": [policy_to_json(self.source_length_policy), policy_to_json(self.target_length_policy)],
             "languages": [self.source_language, self.target_language],
+            **({"prefix": self.prefix} if self.prefix else {}),
         }
 
     @cached_property
@@ -71,7 +74,7 @@ class PairEncoder:
     def encode(self, examples: Sequence[Pair]) -> EncodedExamples:
         """Encode each pair to a row of source ids and a row of target ids."""
         sources = self.tokenizer.encode_batch_ids(
-            [example.source for example in examples], language=self.source_language
+            [self.prefix + example.source for example in examples], language=self.source_language
         )
         targets = self.tokenizer.target.encode_batch_ids(
             [example.target for example in examples], language=self.target_language

@@ -16,7 +16,7 @@ from regard.data.encoders.encoder_base import (
     token_dtype,
 )
 from regard.data.encoders.row_slicing import take, token_positions, window_positions
-from regard.data.example import Question
+from regard.data.example import FREE_ANSWER, Question
 from regard.data.length_policy import LengthPolicy, Truncation, TruncationStats
 from regard.data.ragged import RaggedArray
 from regard.tokenization.text_files import DataError
@@ -103,7 +103,11 @@ def answer_token_span(encoding: Encoding, example: Question) -> tuple[int, int] 
     if not example.answers:
         return None
     answer = example.answers[0]
-    start, end = answer.start, answer.start + len(answer.text)
+    start = example.context.find(answer.text) if answer.start == FREE_ANSWER else answer.start
+    end = start + len(answer.text)
+    if start == FREE_ANSWER:
+        message = f"answer {answer.text[:40]!r} is no part of the context, so its span cannot be learnt"
+        raise DataError(example.file, example.line, f"{message}. Set [objective] kind = 'generative'")
     if not answer.text or example.context[start:end] != answer.text:
         actual = example.context[start : start + 40]
         message = f"answer {answer.text[:40]!r} is not at character offset {start} of the context (found {actual!r})"

@@ -30,7 +30,7 @@ from regard.training.recipe.schema import (
     PretrainedTokenizerSection,
     Recipe,
 )
-from regard.training.run import word_perplexity
+from regard.training.run.word_perplexity import TextSize, measure_text
 from regard.training.task import Rows
 from regard.transformer.interface import Predicts
 
@@ -44,8 +44,8 @@ class TrainingData:
 
     train: Batches
     valid: Batches | None
-    valid_words: int | None
-    """Number of words in the validation data of a language model, for the word-level perplexity."""
+    valid_size: TextSize | None
+    """The size of the validation data of a language model, for metrics that do not depend on the tokenizer."""
     messages: tuple[str, ...]
     """Log messages: the size of the data, and how much was truncated."""
 
@@ -125,7 +125,7 @@ def prepare_data(
         valid_batches = Batches(valid, batching, seed=0)
     messages += _bpe_dropout_warning(recipe, batching, max_length)
     train_batches = _make_batches(train, batching, recipe.seed)
-    return TrainingData(train_batches, valid_batches, _count_valid_words(recipe, tokenizer), tuple(messages))
+    return TrainingData(train_batches, valid_batches, _measure_valid_text(recipe, tokenizer), tuple(messages))
 
 
 def _bpe_dropout_warning(
@@ -143,11 +143,12 @@ def _bpe_dropout_warning(
     ]
 
 
-def _count_valid_words(recipe: Recipe, tokenizer: Tokenizer) -> int | None:
+def _measure_valid_text(recipe: Recipe, tokenizer: Tokenizer) -> TextSize | None:
+    """Return the size of the validation data of a causal language model."""
     if recipe.task.rows is not Rows.PACKED or not recipe.data.valid:
         return None
     documents = (example for example in make_source(recipe, recipe.data.valid).read() if isinstance(example, Document))
-    return word_perplexity.count_predicted_words(documents, tokenizer)
+    return measure_text(documents, tokenizer)
 
 
 def _make_batches(corpus: Corpus, batching: LengthBatching | PackedBatching, seed: int) -> Batches:

@@ -63,6 +63,8 @@ class Seq2SeqLMConfig(AutoregressiveConfig):
     """Sequence-to-sequence: predict the target given the source."""
 
     kind: Literal["translate"] = "translate"
+    prefix: str = ""
+    """Text before every source, as T5 has one for each task ("summarize: "). It is stored with the model."""
     label_smoothing: LabelSmoothing = 0.1
     """Probability mass that is spread evenly over the vocabulary (Szegedy et al. 2015)."""
 

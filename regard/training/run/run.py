@@ -29,8 +29,8 @@ from regard.training.recipe.legacy_keys import upgrade
 from regard.training.recipe.network_factory import NetworkRequirements, build_network, num_outputs
 from regard.training.recipe.objective_section import (
     AnswerContinuationConfig,
-    AnyObjectiveConfig,
     GenerativeAnswerConfig,
+    Seq2SeqLMConfig,
 )
 from regard.training.recipe.preflight import resolve_device
 from regard.training.recipe.schema import Recipe, RecipeError
@@ -161,14 +161,14 @@ def build_loop(
         report=report,
         valid_batches=data.valid,
         monitor=monitor,
-        info=model_info(recipe.objective),
+        info=model_info(recipe),
     )
 
     def evaluate() -> Mapping[str, float]:
         assert data.valid is not None
         metrics: dict[str, float] = {}
         with monitor.stage("loss"):
-            metrics |= validate(network, objective, data.valid, settings.device, data.valid_words, monitor)
+            metrics |= validate(network, objective, data.valid, settings.device, data.valid_size, monitor)
         if compute_metrics:
             with monitor.stage("task metrics"):
                 metrics |= compute_metrics(trained)
@@ -198,8 +198,11 @@ def build_loop(
     )
 
 
-def model_info(objective: AnyObjectiveConfig) -> ModelInfo:
+def model_info(recipe: Recipe) -> ModelInfo:
     """Return what a trained model needs to know of its objective."""
+    objective = recipe.objective
+    if isinstance(objective, Seq2SeqLMConfig):
+        return {"prompts": {recipe.task.name: objective.prefix}} if objective.prefix else {}
     if isinstance(objective, GenerativeAnswerConfig | AnswerContinuationConfig):
         return {"answer_format": {"input": objective.format, "no_answer": objective.no_answer}}
     match objective.kind:

@@ -15,6 +15,7 @@ from regard.training.objectives.rdrop_objective import RDrop
 from regard.training.run.batch_stream import to_device
 from regard.training.run.evaluation_monitor import EvaluationMonitor
 from regard.training.run.state import batch_seed
+from regard.training.run.word_perplexity import TextSize
 
 
 @torch.no_grad()
@@ -23,13 +24,14 @@ def validate(
     objective: Objective,
     batches: Batches,
     device: str = "cpu",
-    num_words: int | None = None,
+    size: TextSize | None = None,
     monitor: EvaluationMonitor | None = None,
 ) -> dict[str, float]:
     """Compute the mean loss and the metrics of the objective, without dropout and label smoothing.
 
-    The random choices of an objective (which tokens are masked) are the same every time. With `num_words`, the
-    word-level perplexity is exp(sum of losses / words), which does not depend on the tokenizer.
+    The random choices of an objective (which tokens are masked) are the same every time. With the size of
+    the text, the word-level perplexity is exp(sum of losses / words), and the bits per character are the sum of the
+    losses in bits / characters; neither depends on the tokenizer.
     """
     total, count = 0.0, 0
     correct: dict[str, int] = {}
@@ -44,8 +46,9 @@ def validate(
     metrics = {"loss": total / max(1, count)}
     if _has_perplexity(objective):
         metrics["perplexity"] = _capped_exp(metrics["loss"])
-    if num_words:
-        metrics["word_perplexity"] = _capped_exp(total / num_words)
+    if size is not None and size.words and size.characters:
+        metrics["word_perplexity"] = _capped_exp(total / size.words)
+        metrics["bits_per_character"] = total / math.log(2) / size.characters
     return metrics | {name: number / max(1, count) for name, number in correct.items()}
 
 

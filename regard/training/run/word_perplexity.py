@@ -11,7 +11,8 @@ the model predicts are counted, so that the sum of its losses belongs to them:
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 
 from regard.data.encoders.encoder_base import SpecialTokenTemplate
 from regard.data.example import Document
@@ -29,3 +30,27 @@ def count_predicted_words(documents: Iterable[Document], tokenizer: Tokenizer) -
         total += bool(template.suffix and document.ends_document)
         total -= not (template.prefix and document.starts_document)
     return total
+
+
+@dataclass(frozen=True)
+class TextSize:
+    """The size of the validation data, apart from the tokenizer."""
+
+    words: int
+    """Number of words that are predicted, including ends of lines."""
+    characters: int
+    """Number of characters."""
+
+
+def measure_text(documents: Iterable[Document], tokenizer: Tokenizer) -> TextSize:
+    """Count the predicted words and the characters of these documents."""
+    characters = 0
+
+    def counted() -> Iterator[Document]:
+        nonlocal characters
+        for document in documents:
+            characters += len(document.text)
+            yield document
+
+    words = count_predicted_words(counted(), tokenizer)
+    return TextSize(words, characters)

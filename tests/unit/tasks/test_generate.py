@@ -160,9 +160,17 @@ def test_sampling_and_beam_search_cannot_be_combined(model):
         model.generate("a", control="x")
 
 
-def test_an_encoder_decoder_is_refused(tmp_path):
+def test_an_encoder_decoder_writes_a_text_for_a_source(tmp_path):
     model = models.opened(models.translating(tmp_path))
-    with pytest.raises(
-        ValueError, match="this one reads a source and a target and predicts the next token: use `translate`"
-    ):
-        model.generate("a man")
+    texts = ["a man", "the small dog runs"]
+    expected = [result.text for result in model.translate(texts, max_new_tokens=9)]
+    assert [result.text for result in model.generate(texts, max_new_tokens=9)] == expected
+    *pieces, result = model.prepare("generate", max_new_tokens=9).stream(texts[1])
+    assert "".join(pieces) == result.text == expected[1]
+    sampled = [model.generate("a man", max_new_tokens=9, sampling=Sampling(seed=seed)).text for seed in (1, 1, 2)]
+    assert sampled[0] == sampled[1] != sampled[2]
+    beams = model.generate("a man", max_new_tokens=9, beam=3, n_best=2)
+    best = model.translate("a man", max_new_tokens=9, beam=3, n_best=2)
+    assert [each.text for each in (beams, *beams.alternatives)] == [each.text for each in (best, *best.alternatives)]
+    with pytest.raises(ValueError, match="this one reads tokens and predicts the next token: use `generate`"):
+        models.opened(models.continuing(tmp_path / "llama")).translate("a man")

@@ -6,8 +6,12 @@ import pytest
 from unit.tasks import models
 from unit.tasks.models import comparable
 
+from regard.tasks.answer import AnswerKeywords, AnswerOptions
 from regard.tasks.classify import ClassifyKeywords, ClassifyOptions
+from regard.tasks.fill import FillKeywords, FillOptions
 from regard.tasks.generate import GenerateKeywords, GenerateOptions, Generation, Sampling
+from regard.tasks.summarize import SummarizeKeywords, SummarizeOptions
+from regard.tasks.tag import TagKeywords, TagOptions
 from regard.tasks.translate import TranslateKeywords, TranslateOptions, Translation
 
 TEXTS = ["the small dog", "a man"]
@@ -30,6 +34,10 @@ def task(request, tmp_path_factory):
         (TranslateKeywords, TranslateOptions, {"num_beams"}),
         (GenerateKeywords, GenerateOptions, {"num_beams", *(field.name for field in fields(Sampling))}),
         (ClassifyKeywords, ClassifyOptions, set()),
+        (SummarizeKeywords, SummarizeOptions, {"num_beams"}),
+        (TagKeywords, TagOptions, set()),
+        (AnswerKeywords, AnswerOptions, {"num_beams"}),
+        (FillKeywords, FillOptions, set()),
     ],
 )
 def test_the_keywords_are_the_fields_of_the_options(keywords, options, aliases):
