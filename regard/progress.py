@@ -6,6 +6,8 @@ import enum
 import sys
 from typing import Any
 
+from regard.terminal import escape_controls, indent_message, unescaped
+
 
 class Verbosity(enum.IntEnum):
     """How much is written to standard error besides errors."""
@@ -33,9 +35,9 @@ def is_quiet() -> bool:
 
 
 def write_note(text: str) -> None:
-    """Write a line to standard error, unless notes are turned off."""
+    """Write a message to standard error, unless notes are turned off. Control characters in it are escaped."""
     if not is_quiet() and sys.stderr is not None:
-        sys.stderr.write(text + "\n")
+        sys.stderr.write(escape_controls(indent_message(text)) + "\n")
         sys.stderr.flush()
 
 
@@ -88,14 +90,14 @@ class Progress:
     def update(self, completed: int, total: int, description: str) -> None:
         """Set all values."""
         if self._display is not None:
-            self._display.update(self._task, completed=completed, total=total, description=description)
+            self._display.update(self._task, completed=completed, total=total, description=escape_controls(description))
 
     def print(self, line: str) -> None:
         """Print a line on standard error, above the bar if there is one."""
         if self._display is None:
             write_note(line)
         else:
-            self._display.console.print(line, soft_wrap=True)
+            self._display.console.print(escape_controls(line), soft_wrap=True)
 
 
 def on_terminal() -> bool:
@@ -115,6 +117,6 @@ def _make_display(time_left: bool) -> Any:
         *([TimeRemainingColumn()] if time_left else []),
         TextColumn("{task.description}", markup=False),
     )
-    console = Console(stderr=True, highlight=False, markup=False, emoji=False)
+    console = Console(file=unescaped(sys.stderr), stderr=True, highlight=False, markup=False, emoji=False)
     # rich would send standard output to the console of the display, which is standard error.
     return Display(*columns, console=console, transient=True, redirect_stdout=False)

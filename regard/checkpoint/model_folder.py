@@ -5,14 +5,21 @@ Reading is lazy, and nothing here imports torch before tensors are read or writt
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from contextlib import AbstractContextManager, suppress
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict, cast
 
-from regard.files import read_json, write_files, write_json
+from regard.files import (
+    find_leftovers,
+    format_json,
+    read_bytes,
+    read_json,
+    repair_files,
+    write_json,
+)
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -44,18 +51,20 @@ SENTENCE_MODULE_FILES = (
     *(("Dense", "config.json"), ("Dense", "model.safetensors"), ("Dense", "pytorch_model.bin")),
 )
 """Folders and files of the modules of a sentence encoder (`sentence_folder.py`)."""
+SENTENCE_CONFIG_NAMES = ("bert", "roberta", "distilbert", "camembert", "albert", "xlm-roberta", "xlnet")
 COMPANION_FILES = (
     *("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"),
     *("vocab.txt", "vocab.json", "merges.txt", "target_vocab.json", "source.spm", "target.spm"),
     *("spiece.model", "sentencepiece.bpe.model", "tokenizer.model"),
     *("target/tokenizer.json", "target/tokenizer_config.json"),
     GENERATION_CONFIG_FILE,
-    *("modules.json", "sentence_bert_config.json", "config_sentence_transformers.json", "preprocessor_config.json"),
+    *("modules.json", "config_sentence_transformers.json", "preprocessor_config.json"),
+    *(f"sentence_{name}_config.json" for name in SENTENCE_CONFIG_NAMES),
     *(f"{number}_{kind}/{name}" for number in range(1, 6) for kind, name in SENTENCE_MODULE_FILES),
 )
-"""Files besides the weights, config.json and regard.json. Those that a newly saved model does not have are removed."""
-COMPANION_PATTERNS = (*COMPANION_FILES, "tokenizer*", "vocab*", "*.model", "*.spm", "sentence_*_config.json")
-"""Files that are copied with a model, byte for byte."""
+"""Files besides the weights, config.json and regard.json. They are copied with a model, byte for byte; those that a new
+model does not have are removed. Files of other names are neither copied nor removed."""
+SUBFOLDERS = tuple(dict.fromkeys(name.partition("/")[0] for name in COMPANION_FILES if "/" in name))
 
 
 class CheckpointError(ValueError):
@@ -150,7 +159,16 @@ class ModelFolder:
             raise CheckpointError(f"{self.path} is a file: pass its folder")
         if not any(self.path.iterdir()):
             raise CheckpointError(f"{self.path} is empty: expected {CONFIG_FILE} and model.safetensors")
+        self._check_complete()
         return read_json(self.path / CONFIG_FILE, CheckpointError)
+
+    def _check_complete(self) -> None:
+        leftovers = [path.name for path in find_leftovers(self.path / CONFIG_FILE) if path.suffix != ".part"]
+        if leftovers:
+            raise CheckpointError(
+                f"{self.path} is half replaced: a process was killed while it wrote a model there. Write it again; the "
+                "files of the model before are hidden files that end in .old"
+            )
 
     @cached_property
     def generation_config(self) -> dict[str, Any]:
@@ -199,31 +217,52 @@ class ModelFolder:
                 f"folder {self.path} no longer exists, so its tokenizer and generation config cannot be copied: "
                 "restore it, or save only the network with `regard.checkpoint.save.save`"
             )
-        paths = {path for pattern in COMPANION_PATTERNS for path in self.path.glob(pattern) if path.is_file()}
-        files = {path.relative_to(self.path).as_posix(): path.read_bytes() for path in sorted(paths)}
+        files = {name: read_bytes(self.path / name) for name in COMPANION_FILES if (self.path / name).is_file()}
         return Companions(files, _without(self.info, "quantization"))  # it is about the weights of this folder
 
     def write(
         self, config: Mapping[str, Any], tensors: Mapping[str, Tensor], companions: Companions | None = None
     ) -> None:
-        """Write the weights, then config.json, then the companions, each file atomically.
+        """Write the weights, the companions and config.json: all of them or, if anything fails, none.
 
-        Files of an earlier model that this one does not have are removed: shards, tokenizer files, generation config,
-        quantization record. Without companions, those in the folder stay, except for the quantization record.
+        Files of an earlier model that this one does not have are removed: weights, tokenizer files, generation config,
+        quantization record. Without companions, those in the folder stay, except for the quantization record. Links in
+        the folder are replaced, and not written through.
         """
         from regard.checkpoint.tensor_files import write_tensors
 
         self.path.mkdir(parents=True, exist_ok=True)
-        if companions is None and "quantization" in self.info:
-            self.write_info(_without(self.info, "quantization"))
-        write_tensors(self.path, tensors)
-        write_json(self.path / CONFIG_FILE, _with_label_names(config, companions.info if companions else {}))
-        if companions is not None:
-            write_files(self.path, companions.files)
-            self._remove(*(name for name in COMPANION_FILES if name not in companions.files))
-            self.write_info(companions.info)
-        for name in ("config", "generation_config"):
+        repair_files(self.path / name for name in (*COMPANION_FILES, INFO_FILE, CONFIG_FILE))
+        info = companions.info if companions else _without(self.info, "quantization")
+        others = dict(companions.files) if companions else {}
+        if values := _without(info, "format_version"):
+            others[INFO_FILE] = format_json({"format_version": FORMAT_VERSION, **values}).encode()
+        named = _with_label_names(config, companions.info if companions else {})
+        others[CONFIG_FILE] = format_json(named).encode()  # last: it completes the model
+        remove = [INFO_FILE, OLD_QUANTIZATION_FILE, *(COMPANION_FILES if companions else ())]
+        with self._own_subfolders(others):
+            write_tensors(self.path, tensors, others=others, remove=remove)
+        for name in ("config", "generation_config", "info"):
             vars(self).pop(name, None)  # read them again
+
+    @contextmanager
+    def _own_subfolders(self, names: Iterable[str]) -> Iterator[None]:
+        """Make the subfolders of these files. Links in their place are replaced, or put back after an error."""
+        links = {
+            self.path / name: (self.path / name).readlink() for name in SUBFOLDERS if (self.path / name).is_symlink()
+        }
+        for link in links:
+            link.unlink()
+        for folder in {(self.path / name).parent for name in names}:
+            folder.mkdir(exist_ok=True)
+        try:
+            yield
+        except BaseException:
+            self._remove_empty_subfolders()
+            for link, target in links.items():
+                link.symlink_to(target)
+            raise
+        self._remove_empty_subfolders()
 
     def write_info(self, info: ModelInfo) -> None:
         """Write regard.json; without any information there is no such file."""
@@ -236,9 +275,11 @@ class ModelFolder:
     def _remove(self, *names: str) -> None:
         for name in names:
             (self.path / name).unlink(missing_ok=True)
-        for folder in {str(Path(name).parent) for name in names} - {"."}:
-            with suppress(OSError):  # it does not exist, or has other files
-                (self.path / folder).rmdir()
+
+    def _remove_empty_subfolders(self) -> None:
+        for name in SUBFOLDERS:
+            with suppress(OSError):  # it does not exist, or has files
+                (self.path / name).rmdir()
 
 
 def _without(info: ModelInfo, *keys: str) -> ModelInfo:

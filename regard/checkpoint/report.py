@@ -7,6 +7,8 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
+from regard.terminal import escape_line
+
 
 class LoadStatus(enum.Enum):
     """What happened to a tensor of the checkpoint, or to a parameter of the network."""
@@ -78,7 +80,7 @@ class LoadReport:
         if names:
             lines.append(
                 f"WARNING: {len(names)} parameters are not in the checkpoint and are newly initialized: "
-                f"{', '.join(names)}. Train the model before using its predictions."
+                f"{escape_line(', '.join(names))}. Train the model before using its predictions."
             )
         return "\n".join(lines)
 
@@ -86,6 +88,7 @@ class LoadReport:
         """Return the summary, and a line with the reason for every tensor that was not simply loaded."""
         others = [line for line in self.lines if line.status is not LoadStatus.LOADED]
         details = [
-            f"  {line.status.value:9} {line.theirs}" + (f"  ({line.reason})" if line.reason else "") for line in others
+            escape_line(f"  {line.status.value:9} {line.theirs}" + (f"  ({line.reason})" if line.reason else ""))
+            for line in others
         ]
         return "\n".join([self.summary(), *details])

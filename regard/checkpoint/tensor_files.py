@@ -8,10 +8,12 @@ each tensor is read on demand from the memory-mapped file.
 from __future__ import annotations
 
 import pickle
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, cast
 
 import torch
@@ -20,10 +22,14 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from regard.checkpoint.model_folder import CheckpointError
-from regard.files import atomic_write_all, read_json, write_json
+from regard.files import atomic_write, atomic_write_all, format_json, read_json, repair_files
 
 WEIGHTS_FILE = "model.safetensors"
 PICKLE_WEIGHTS_FILE = "pytorch_model.bin"
+INDEX_FILE = f"{WEIGHTS_FILE}.index.json"
+WEIGHT_NAME = re.compile(
+    r"(model|pytorch_model)(-\d{5}-of-\d{5})?\.(safetensors|bin)|(model\.safetensors|pytorch_model\.bin)\.index\.json"
+)
 MAX_SHARD_BYTES = 5 * 10**9
 
 DTYPES = {
@@ -154,49 +160,79 @@ def _loaded_tensor(name: str, value: Tensor) -> LazyTensor:
     return LazyTensor(name, tuple(value.shape), value.dtype if value.is_floating_point() else None, lambda: value)
 
 
-def write_tensors(folder: Path, tensors: Mapping[str, Tensor], max_shard_bytes: int = MAX_SHARD_BYTES) -> None:
-    """Write tensors to `model.safetensors`, or to shards with an index if they exceed `max_shard_bytes`."""
+def write_tensors(
+    folder: Path,
+    tensors: Mapping[str, Tensor],
+    *,
+    max_shard_bytes: int | None = None,
+    others: Mapping[str, bytes] = MappingProxyType({}),
+    remove: Iterable[str] = (),
+) -> None:
+    """Write tensors to `model.safetensors`, or to shards with an index, and other files: all of them or none.
+
+    Weights of an earlier model with other names are removed, and the files in `remove` that are not written.
+    """
+    repair_files(_interrupted_weights(folder))
+    shards, index = split_shards(tensors, max_shard_bytes)
+    contents = dict(others) if index is None else {INDEX_FILE: format_json(index).encode(), **others}
+    names = [*shards, *contents]
+    stale = [path for path in _weight_files(folder) if path.name not in names]
+    stale += [folder / name for name in dict.fromkeys(remove) if name not in names]
+    with atomic_write_all([folder / name for name in names], remove=stale) as temporary:
+        for name, part in zip(names, temporary, strict=True):
+            if name in shards:
+                _fill_safetensors(part, folder / name, shards[name])
+            else:
+                part.write_bytes(contents[name])
+
+
+def split_shards(
+    tensors: Mapping[str, Tensor], max_shard_bytes: int | None = None
+) -> tuple[dict[str, dict[str, Tensor]], dict[str, Any] | None]:
+    """Return the tensors of each file, by its name, and the index: `model.safetensors` without an index, or shards.
+
+    A shard has at most `max_shard_bytes` (default: `MAX_SHARD_BYTES`), or one larger tensor.
+    """
+    limit = max_shard_bytes or MAX_SHARD_BYTES
     shards: list[dict[str, Tensor]] = [{}]
     size = 0
     for name, tensor in tensors.items():
-        if shards[-1] and size + tensor.nbytes > max_shard_bytes:
+        if shards[-1] and size + tensor.nbytes > limit:
             shards.append({})
             size = 0
         shards[-1][name] = tensor
         size += tensor.nbytes
     if len(shards) == 1:
-        _write_all({folder / WEIGHTS_FILE: shards[0]})
-        _remove_stale(folder, keep={WEIGHTS_FILE})
-        return
+        return {WEIGHTS_FILE: shards[0]}, None
     names = [f"model-{i + 1:05d}-of-{len(shards):05d}.safetensors" for i in range(len(shards))]
-    _write_all({folder / name: shard for name, shard in zip(names, shards, strict=True)})
     weight_map = {tensor: name for name, shard in zip(names, shards, strict=True) for tensor in shard}
     total = sum(tensor.nbytes for tensor in tensors.values())
-    write_json(folder / f"{WEIGHTS_FILE}.index.json", {"metadata": {"total_size": total}, "weight_map": weight_map})
-    _remove_stale(folder, keep={*names, f"{WEIGHTS_FILE}.index.json"})
+    return dict(zip(names, shards, strict=True)), {"metadata": {"total_size": total}, "weight_map": weight_map}
+
+
+def _interrupted_weights(folder: Path) -> list[Path]:
+    """Return the paths of weight files that a killed process may have left under a temporary name."""
+    hidden = (path.name.removeprefix(".") for path in folder.iterdir() if path.name.startswith("."))
+    matches = (WEIGHT_NAME.match(name) for name in hidden)
+    return [folder / name for name in sorted({match[0] for match in matches if match})]
+
+
+def _weight_files(folder: Path) -> list[Path]:
+    """Return all weight files of a folder, and their indexes."""
+    return sorted(path for path in folder.iterdir() if WEIGHT_NAME.fullmatch(path.name))
 
 
 def write_safetensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
     """Write tensors to one safetensors file."""
-    _write_all({path: tensors})
+    with atomic_write(path) as temporary:
+        _fill_safetensors(temporary, path, tensors)
 
 
-def _write_all(files: Mapping[Path, Mapping[str, Tensor]]) -> None:
-    """Write all files or none."""
-    with atomic_write_all(files) as temporary:
-        for (path, tensors), part in zip(files.items(), temporary, strict=True):
-            part.touch()
-            mode = part.stat().st_mode  # by the umask; safetensors would leave a file that only its owner can read
-            try:
-                save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, part, {"format": "pt"})
-            except SafetensorError as error:
-                raise OSError(f"{path}: {error}") from None  # a full disk or missing permission, not the tensors
-            part.chmod(mode)
-
-
-def _remove_stale(folder: Path, keep: set[str]) -> None:
-    """Remove weight files of an earlier save with other names, so that a reader finds only one set."""
-    for pattern in (WEIGHTS_FILE, "model-*-of-*.safetensors", f"{WEIGHTS_FILE}.index.json"):
-        for path in folder.glob(pattern):
-            if path.name not in keep:
-                path.unlink()
+def _fill_safetensors(temporary: Path, path: Path, tensors: Mapping[str, Tensor]) -> None:
+    """Write tensors to the temporary file of `path`."""
+    mode = temporary.stat().st_mode  # by the umask; safetensors would leave a file that only its owner can read
+    try:
+        save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, temporary, {"format": "pt"})
+    except SafetensorError as error:
+        raise OSError(f"{path}: {error}") from None  # a full disk or missing permission, not the tensors
+    temporary.chmod(mode)

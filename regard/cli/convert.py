@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -56,7 +57,7 @@ def convert(
     """Load the model in SOURCE, report how every tensor was loaded, and save it with its tokenizer in TARGET."""
     if target.exists() and (not target.is_dir() or any(target.iterdir())) and not force:
         raise typer.BadParameter(f"{target} exists and is not empty: choose another name, or add --force")
-    if target.resolve() == source.resolve():
+    if os.path.realpath(target) == os.path.realpath(source):
         raise typer.BadParameter("TARGET is the same folder as SOURCE: choose another name")
     quantize = precision is Precision.INT8
     if calibration is not None and not quantize:

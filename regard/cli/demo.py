@@ -7,6 +7,7 @@ is synthetic.
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -91,14 +92,14 @@ def _train(folder: Path, steps: int | None) -> None:
     from regard.demo import dates
     from regard.evaluation.train import train
 
-    folder.mkdir(parents=True, exist_ok=True)
     days = dates.sample_days(TRAIN_DAYS + VALID_DAYS, seed=0)
+    files = {"recipe.toml": RECIPE}
     splits = {"train": WRITINGS_PER_DAY * days[:TRAIN_DAYS], "valid": days[TRAIN_DAYS:]}
     for name, split in splits.items():
         texts, isos = zip(*dates.make_pairs(split, dates.TRAIN_TEMPLATES, seed=len(split)), strict=True)
-        (folder / f"{name}.text").write_text("\n".join(texts) + "\n", encoding="utf-8")
-        (folder / f"{name}.iso").write_text("\n".join(isos) + "\n", encoding="utf-8")
-    (folder / "recipe.toml").write_text(RECIPE, encoding="utf-8")
+        files[f"{name}.text"] = "\n".join(texts) + "\n"
+        files[f"{name}.iso"] = "\n".join(isos) + "\n"
+    _write_new(folder, files)
     num_examples, num_formats = WRITINGS_PER_DAY * TRAIN_DAYS, len(dates.TRAIN_TEMPLATES)
     log(f"generated {num_examples:,} training examples in {num_formats} date formats; for example:")
     for line in texts[:3]:
@@ -108,6 +109,20 @@ def _train(folder: Path, steps: int | None) -> None:
     train(folder / "recipe.toml", overrides, output=run, resume=(run / "recipe.toml").exists())
     if steps is None:
         (folder / "done").touch()
+
+
+def _write_new(folder: Path, files: Mapping[str, str]) -> None:
+    """Write the files of the demo. A folder with other files of these names is refused before anything is written."""
+    from regard.files import write_files
+
+    contents = {name: text.encode() for name, text in files.items()}
+    foreign = [name for name in files if (folder / name).exists() and (folder / name).read_bytes() != contents[name]]
+    if foreign:
+        raise typer.BadParameter(
+            f"{folder} holds {', '.join(foreign)} with a content of its own; nothing was changed. Choose another "
+            "--output, or remove these files to start the demo anew"
+        )
+    write_files(folder, contents)
 
 
 def _evaluate(model: Model) -> None:

@@ -14,6 +14,7 @@ import typer
 
 from regard.cli.help_format import DocumentedCommand
 from regard.progress import Progress
+from regard.terminal import unescaped
 
 if TYPE_CHECKING:
     from regard.doctor.doctor_report import DoctorReport
@@ -236,4 +237,4 @@ def _print(report: DoctorReport) -> None:
 
     from regard.doctor.render import render
 
-    render(report, Console(highlight=False))
+    render(report, Console(file=unescaped(sys.stdout), highlight=False))

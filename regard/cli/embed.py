@@ -99,6 +99,7 @@ def _with_texts(runner: Any, inputs: TextInputs | ImageInputs) -> Iterator[tuple
 
     for result in runner.run(remember(), buffer_size=inputs.buffer_size):
         yield texts.popleft(), result
+    inputs.raise_error()
 
 
 def _write_vectors(output: Path, results: Iterable[tuple[str, TextVector]], int8: bool) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 import typer
 
+from regard.cli.until_error import UntilError
 from regard.transformer.interface import Reads
 
 
@@ -57,14 +58,22 @@ class ImageInputs:
         return sum(1 for _ in read_raw_lines(path)) if not self.is_single and path.is_file() else None
 
     def __iter__(self) -> Iterator[str]:
+        self._values = UntilError(self._names())
+        return self._values
+
+    def raise_error(self) -> None:
+        """Raise the error at which the inputs ended, if there was one."""
+        self._values.raise_error()
+
+    def _names(self) -> Iterator[str]:
         from regard.data.image_files import list_images
-        from regard.tokenization.text_files import decode_line, read_lines
+        from regard.tokenization.text_files import decode_line, limited_lines, read_lines
 
         if self.is_single:
             yield self.argument
         elif self.argument == "-":
-            for number, line in enumerate(sys.stdin.buffer, 1):
-                yield decode_line(line, "standard input", number).rstrip("\r\n").split("\t")[0]
+            for number, raw_line in enumerate(limited_lines(sys.stdin.buffer, "standard input"), 1):
+                yield decode_line(raw_line, "standard input", number).rstrip("\r\n").split("\t")[0]
         elif Path(self.argument).is_dir():
             yield from map(str, list_images(Path(self.argument)))
         else:

@@ -10,17 +10,20 @@ import sys
 import threading
 import traceback
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Annotated, Any, NoReturn, TextIO
+from contextlib import suppress
+from typing import Annotated, Any, NoReturn, TextIO, cast
 
 import typer
 from typer.core import TyperGroup
 
 from regard.cli import convert, demo, doctor, embed, info, plot, recipes, run, search, show, tokenize, train
 from regard.cli.help_format import COMMON_OPTIONS, DocumentedCommand, first_sentence, write_command_groups, write_table
+from regard.cli.interrupt import EXIT_INTERRUPTED, handle_interrupts
 from regard.cli.task_command import task_command
 from regard.progress import Verbosity, set_verbosity, write_detail
 from regard.tasks.embed import EMBED
 from regard.tasks.registry import TASKS
+from regard.terminal import ClosedStream, indent_message, install_streams
 from regard.training.task import AnyTask
 from regard.version import __version__
 
@@ -175,28 +178,45 @@ def make_app(tasks: Iterable[AnyTask]) -> typer.Typer:
 
 app = make_app(TASKS.values())
 
-EXIT_INTERRUPTED = 130
-
 
 def main() -> None:
     """Run a command and end the process.
 
     Exit codes: 0 success, 1 the command failed, 2 usage error, 130 interrupted. Typer has its own exit codes for a
-    closed pipe and an interrupt; they are mapped to these.
+    closed pipe and an interrupt; they are mapped to these. A reader of standard output that goes away, as `head` does,
+    has read enough; a reader of standard error changes nothing.
     """
+    handle_interrupts()
+    install_streams()
+    if sys.stdout is None and "--help" not in sys.argv:
+        sys.stdout = cast(TextIO, ClosedStream())
     try:
         app()
     except SystemExit as end:
-        if isinstance(end.__context__, BrokenPipeError):  # the reader closed the pipe, as `head` does
-            _discard_stdout()
+        if getattr(sys.stdout, "reader_gone", False):
             exit_process(0)
         if end.code == EXIT_INTERRUPTED:
-            sys.stderr.write("interrupted\n")
+            _write_message("interrupted")
         exit_process(end.code)
+    except KeyboardInterrupt:
+        _write_message("interrupted")
+        exit_process(EXIT_INTERRUPTED)
     except (ValueError, OSError) as error:
         write_detail("".join(traceback.format_exception(error)))
-        sys.stderr.write(f"error: {error}\n")
+        _write_message(f"error: {indent_message(str(error))}")
         exit_process(getattr(error, "exit_code", 1))
+    except (MemoryError, RuntimeError) as error:
+        if isinstance(error, RuntimeError) and "allocate" not in str(error):
+            raise
+        _write_message("error: not enough memory: use a smaller network, batch, beam or input")
+        exit_process(1)
+
+
+def _write_message(message: str) -> None:
+    """Write a line to standard error, after the results so far."""
+    with suppress(OSError):  # exit_process reports it
+        _flush(sys.stdout)
+    sys.stderr.write(message + "\n")
 
 
 def exit_process(code: int | str | None) -> NoReturn:
@@ -208,8 +228,8 @@ def exit_process(code: int | str | None) -> NoReturn:
     """
     try:
         _flush(sys.stdout)
-    except BrokenPipeError:  # the reader closed the pipe, as `head` does
-        _discard_stdout()
+    except BrokenPipeError:  # the reader has read enough, as `head` does
+        pass
     except OSError as error:
         _discard_stdout()
         sys.stderr.write(f"error: standard output: {error}\n")

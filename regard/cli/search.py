@@ -49,3 +49,4 @@ def search(
             row = json.dumps(values, ensure_ascii=False) if as_json else f"{place}{match.score:.4f}\t{line}"
             sys.stdout.write(row + "\n")
         sys.stdout.flush()
+    inputs.raise_error()

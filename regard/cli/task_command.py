@@ -65,6 +65,7 @@ def run_task(task: AnyTask, call: TaskCall, values: Mapping[str, Any]) -> None:
         write_note(f"sampled with --seed {sampling.seed}")
     if call.stream:
         write_streams(map(runner.stream, inputs), inputs.is_single, call.as_json)
+        inputs.raise_error()
     else:
         write_results(runner.run(inputs, buffer_size=inputs.buffer_size), inputs, call.as_json)
 

@@ -10,12 +10,13 @@ import re
 import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
 
+from regard.cli.until_error import UntilError
 from regard.progress import Progress, on_terminal, write_detail, write_note
 from regard.tasks.generated_text import GeneratedText
 from regard.transformer.interface import Reads
@@ -27,7 +28,11 @@ if TYPE_CHECKING:
 
 
 class TextInputs:
-    """The inputs of a command: one on the command line, the lines of a file, or those of standard input."""
+    """The inputs of a command: one on the command line, the lines of a file, or those of standard input.
+
+    Tasks read inputs ahead, to sort them by length. At a line that cannot be read the inputs end, so that the results
+    of those before it are written; then `raise_error` raises the error.
+    """
 
     def __init__(self, argument: str | None, kind: InputKind[Any]) -> None:
         self.kind = kind
@@ -49,25 +54,35 @@ class TextInputs:
         """Number of lines of a file; None for other inputs."""
         from regard.tokenization.text_files import read_raw_lines
 
-        return sum(1 for _ in read_raw_lines(self.argument)) if Path(self.argument).is_file() else None
+        if not Path(self.argument).is_file():
+            return None
+        with suppress(ValueError, OSError):  # reported when the line is reached
+            return sum(1 for _ in read_raw_lines(self.argument))
+        return None
 
     def __iter__(self) -> Iterator[Any]:
-        for place, line in self._lines():
-            try:
-                parsed = self.kind.parse(line)
-            except ValueError as error:
-                raise ValueError(f"{place}: {error}") from None
-            yield parsed
+        self._values = UntilError(self._parse(place, line) for place, line in self._lines())
+        return self._values
+
+    def _parse(self, place: str, line: str) -> Any:
+        try:
+            return self.kind.parse(line)
+        except ValueError as error:
+            raise ValueError(f"{place}: {error}") from None
+
+    def raise_error(self) -> None:
+        """Raise the error at which the inputs ended, if there was one."""
+        self._values.raise_error()
 
     def _lines(self) -> Iterator[tuple[str, str]]:
         """Yield the inputs as text, each with its place for error messages."""
-        from regard.tokenization.text_files import decode_line, read_lines
+        from regard.tokenization.text_files import decode_line, limited_lines, read_lines
 
         if self.is_single:
             yield "command line", self.argument
         elif self.argument == "-":
-            for number, line in enumerate(sys.stdin.buffer, 1):
-                yield f"standard input, line {number}", decode_line(line, "standard input", number).rstrip("\r\n")
+            for number, raw_line in enumerate(limited_lines(sys.stdin.buffer, "standard input"), 1):
+                yield f"standard input, line {number}", decode_line(raw_line, "standard input", number).rstrip("\r\n")
         else:
             for number, line in read_lines(self.argument):
                 yield f"{self.argument}, line {number}", line
@@ -132,16 +147,19 @@ def usage_errors() -> Iterator[None]:
 def write_results(results: Iterable[Result], inputs: TextInputs | ImageInputs, as_json: bool) -> None:
     """Write results to standard output, one per line, and notes on truncated or unfinished ones to standard error."""
     notes = ResultNotes()
-    with _progress(inputs) as progress:
-        for result in results:
-            for line in _format_lines(result, inputs.is_single, as_json):
-                sys.stdout.write(line + "\n")
-            if inputs.argument == "-":  # a person or a program may be waiting for this line
-                sys.stdout.flush()
-            notes.add(result)
-            if progress is not None:
-                progress.advance()
-    notes.write()
+    try:
+        with _progress(inputs) as progress:
+            for result in results:
+                for line in _format_lines(result, inputs.is_single, as_json):
+                    sys.stdout.write(line + "\n")
+                if inputs.argument == "-":  # a person or a program may be waiting for this line
+                    sys.stdout.flush()
+                notes.add(result)
+                if progress is not None:
+                    progress.advance()
+        inputs.raise_error()
+    finally:
+        notes.write()
 
 
 def write_streams(streams: Iterable[Iterable[str | Result]], single: bool, as_json: bool) -> None:
@@ -205,7 +223,10 @@ class ResultNotes:
     def write(self) -> None:
         """Write the notes to standard error."""
         if self.num_chunked:
-            self._note(self.num_chunked, "longer than the network allows: processed in chunks of whole sentences")
+            self._note(
+                self.num_chunked,
+                "longer than the network allows: processed in chunks of whole sentences where they fit",
+            )
         if self.num_truncated:
             self._note(
                 self.num_truncated,

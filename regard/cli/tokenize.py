@@ -5,11 +5,14 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterator
-from itertools import islice
+from itertools import accumulate, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+
+from regard.cli.until_error import UntilError
+from regard.terminal import escape_controls, unescaped
 
 if TYPE_CHECKING:
     from regard.tokenization.tokenizer import Encoding
@@ -44,10 +47,11 @@ def tokenize(
 
     tokenizer = load_tokenizer(model, family=family)
     tokenizer = tokenizer.target if target else tokenizer
-    lines = _lines(text)
+    lines = UntilError(_lines(text))
     if decode:
         for line in lines:
             _print_text(tokenizer.decode(_ids(line), skip_special_tokens=not special), as_json)
+        lines.raise_error()
         return
     show = _write_json if as_json else _in_color() if sys.stdout.isatty() else _write_columns
     while batch := list(islice(lines, BATCH_SIZE)):
@@ -61,14 +65,15 @@ def tokenize(
         )
         for line, row in zip(batch, rows, strict=True):
             show(line, pair, row)
+    lines.raise_error()
 
 
 def _lines(text: str) -> Iterator[str]:
     """The lines of standard input or of the file called `text`; else the text itself."""
-    from regard.tokenization.text_files import decode_line, read_lines
+    from regard.tokenization.text_files import decode_line, limited_lines, read_lines
 
     if text == "-":
-        for number, line in enumerate(sys.stdin.buffer, 1):
+        for number, line in enumerate(limited_lines(sys.stdin.buffer, "standard input"), 1):
             yield decode_line(line, "standard input", number).rstrip("\r\n")
     elif _is_file(text):
         yield from (line for _, line in read_lines(text))
@@ -127,14 +132,16 @@ def _in_color() -> Any:
     from rich.table import Table
     from rich.text import Text
 
-    console = Console(highlight=False)
+    console = Console(file=unescaped(sys.stdout), highlight=False)
 
     def show(text: str, pair: str | None, row: Encoding) -> None:
         for sequence, content in enumerate([text] if pair is None else [text, pair]):
-            line = Text(content)
+            escaped = [escape_controls(character) for character in content]
+            positions = [0, *accumulate(map(len, escaped))]
+            line = Text("".join(escaped))
             for index, (start, end) in enumerate(row.offsets):
                 if row.sequence_ids[index] == sequence:
-                    line.stylize(TOKEN_COLORS[index % 2], start, end)
+                    line.stylize(TOKEN_COLORS[index % 2], positions[start], positions[end])
             console.print(line)
         table = Table(box=None, header_style="dim", pad_edge=False)
         for name in ("token", "id", "from", "to"):

@@ -24,10 +24,15 @@ def train(
         Path | None, typer.Option("-o", "--output", metavar="FOLDER", help="Folder of the run. [runs/NAME]")
     ] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Resume an interrupted run.")] = False,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Delete an earlier run in the folder of the run, and train again.")
+    ] = False,
     device: Annotated[str | None, DEVICE_OPTION] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Check the recipe and print the plan only.")] = False,
 ) -> None:
     """Train the model that RECIPE describes. The best checkpoint is in the folder `best` of the run directory."""
+    if resume and overwrite:
+        raise typer.BadParameter("--resume continues a run and --overwrite deletes it: choose one of them")
     overrides = [*(overrides or ()), *([f"training.device={device}"] if device else ())]
     if dry_run:
         from regard.tasks.registry import TASKS
@@ -38,4 +43,4 @@ def train(
         return
     from regard.evaluation.train import train as run
 
-    sys.stdout.write(f"{run(recipe, overrides, output=output, resume=resume)}\n")
+    sys.stdout.write(f"{run(recipe, overrides, output=output, resume=resume, overwrite=overwrite)}\n")

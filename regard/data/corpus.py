@@ -16,6 +16,7 @@ from typing import Any, SupportsIndex
 import numpy as np
 from numpy.typing import NDArray
 
+from regard.checksums import check_files, without_checksums
 from regard.data.length_policy import TruncationStats
 from regard.data.source import FileFingerprint, fingerprints_from_json
 from regard.files import read_json
@@ -57,15 +58,18 @@ class Corpus:
     def __init__(self, folder: str | Path) -> None:
         self.folder = Path(folder)
         metadata = _read_metadata(self.folder)
-        self.num_rows: int = metadata["rows"]
-        self.num_examples: int = metadata["examples"]
-        """Number of examples read. A long example may have been split into several rows."""
-        self.truncation = TruncationStats(**metadata["cuts"])
-        self.file_fingerprints: dict[str, FileFingerprint] = fingerprints_from_json(metadata["files"])
-        self.columns: Mapping[str, Column] = {
-            name: _open_column(self.folder, name, np.dtype(dtype), self.num_rows)
-            for name, dtype in metadata["columns"].items()
-        }
+        try:
+            self.num_rows: int = index(metadata["rows"])
+            self.num_examples: int = index(metadata["examples"])
+            """Number of examples read. A long example may have been split into several rows."""
+            self.truncation = TruncationStats(**metadata["cuts"])
+            self.file_fingerprints: dict[str, FileFingerprint] = fingerprints_from_json(metadata["files"])
+            self.columns: Mapping[str, Column] = {
+                name: _open_column(self.folder, name, np.dtype(dtype), self.num_rows)
+                for name, dtype in metadata["columns"].items()
+            }
+        except (KeyError, TypeError, AttributeError) as error:
+            raise CorpusError(f"{self.folder / METADATA_FILE} is damaged ({error}): encode the corpus again") from None
 
     def __len__(self) -> int:
         return self.num_rows
@@ -92,8 +96,14 @@ class Corpus:
         return f"{self.num_examples:,} examples, {self.num_rows:,} rows ({sizes}); {self.truncation}"
 
 
+def check_corpus(folder: Path) -> None:
+    """Raise a `CorpusError` if a file of the corpus does not have its checksum. Reads all of them."""
+    check_files(folder, read_json(folder / METADATA_FILE, CorpusError), CorpusError)
+
+
 def _read_metadata(folder: Path) -> dict[str, Any]:
-    metadata = read_json(folder / METADATA_FILE, CorpusError)
+    path = folder / METADATA_FILE
+    metadata = without_checksums(read_json(path, CorpusError), path, CorpusError)
     if metadata.get("version") != FORMAT_VERSION:
         raise CorpusError(f"{folder / METADATA_FILE} has another format version: encode the corpus again")
     return metadata
@@ -101,6 +111,8 @@ def _read_metadata(folder: Path) -> dict[str, Any]:
 
 def _open_column(folder: Path, name: str, dtype: np.dtype[Any], rows: int) -> Column:
     offsets = _memory_map(folder / f"{name}.offsets", np.dtype(np.int64), rows + 1)
+    if rows < 0 or offsets[0] != 0 or bool((np.diff(offsets) < 0).any()):
+        raise CorpusError(f"{folder / name}.offsets is damaged: encode the corpus again")
     return Column(_memory_map(folder / f"{name}.values", dtype, int(offsets[-1])), offsets)
 
 

@@ -18,6 +18,7 @@ from pathlib import Path
 
 import numpy as np
 
+from regard.checksums import with_checksums, with_own_checksum
 from regard.data import corpus_cache
 from regard.data.corpus import FORMAT_VERSION, METADATA_FILE, Corpus
 from regard.data.encoders.encoder_base import EXAMPLE_COLUMN, EncodedExamples, Encoder
@@ -46,10 +47,10 @@ def encode(source: DataSource, encoder: Encoder, folder: str | Path) -> Corpus:
     previous = corpus_cache.load_any(folder)
     fingerprints = source.file_fingerprints(previous.file_fingerprints if previous else {})
     key = _cache_key(source, encoder, fingerprints)
-    corpus = corpus_cache.load_if_complete(folder, key)
+    corpus = corpus_cache.load_if_intact(folder, key)
     if corpus is None:
         with corpus_cache.folder_lock(folder):
-            corpus = corpus_cache.load_if_complete(folder, key)  # another process may have encoded it meanwhile
+            corpus = corpus_cache.load_if_intact(folder, key)  # another process may have encoded it meanwhile
             if corpus is None:
                 _encode_to_folder(source, encoder, folder, key, fingerprints)
                 return Corpus(folder / key)
@@ -69,7 +70,8 @@ def _update_file_fingerprints(corpus: Corpus, fingerprints: Mapping[str, FileFin
     """Store the new mtime of files whose content is unchanged, so that they are not hashed again next time."""
     metadata = read_json(corpus.folder / METADATA_FILE)
     with suppress(OSError):  # a read-only cache can still be used
-        write_json(corpus.folder / METADATA_FILE, {**metadata, "files": fingerprints_to_json(fingerprints)})
+        updated = {**metadata, "files": fingerprints_to_json(fingerprints)}
+        write_json(corpus.folder / METADATA_FILE, with_own_checksum(updated))
 
 
 def _encode_to_folder(
@@ -84,7 +86,8 @@ def _encode_to_folder(
         for name, current in source.file_fingerprints(fingerprints).items():
             if current != fingerprints.get(name):
                 raise DataError(name, None, "the file changed during encoding: encode it again")
-        write_json(staging / METADATA_FILE, {**writer.metadata(), "files": fingerprints_to_json(fingerprints)})
+        metadata = {**writer.metadata(), "files": fingerprints_to_json(fingerprints)}
+        write_json(staging / METADATA_FILE, with_checksums(metadata, sorted(staging.iterdir())))
 
 
 def _group_examples(examples: Iterable[Example]) -> Iterator[list[Example]]:

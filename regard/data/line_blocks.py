@@ -12,6 +12,7 @@ from regard.tokenization.text_files import (
     DataError,
     decode_line,
     decompression_error,
+    limited_lines,
     open_decompressed,
 )
 
@@ -68,11 +69,14 @@ def read_raw_blocks(path: Path) -> Iterator[list[bytes]]:
     """Yield the lines of a file in blocks, with their line endings. An error is raised after the lines before it."""
     num_lines = 0
     with open_decompressed(path) as stream:
+        lines = limited_lines(stream, path)
         while True:
-            block, error = _next_block(stream)
+            block, error = _next_block(lines)
             num_lines += len(block)
             if block:
                 yield block
+            if isinstance(error, DataError):
+                raise error
             if error is not None:
                 raise decompression_error(path, num_lines + 1, error)
             if not block:
@@ -90,6 +94,6 @@ def _next_block(stream: Iterable[bytes]) -> tuple[list[bytes], Exception | None]
             if len(block) == start:
                 break
             size += sum(map(len, islice(block, start, None)))
-    except DECOMPRESSION_ERRORS as error:
+    except (*DECOMPRESSION_ERRORS, DataError) as error:
         return block, error
     return block, None

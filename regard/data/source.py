@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -15,6 +16,7 @@ from regard.data.formats import Format
 from regard.data.reader import FilesOrRecords, read
 from regard.data.readers.jsonl import Records
 from regard.data.readers.plain import expand_folders
+from regard.files import open_regular
 from regard.tokenization.text_files import DataError
 
 NUM_SAMPLES, SAMPLE_BYTES = 64, 4096
@@ -68,7 +70,8 @@ class DataSource:
         """Return the files in reading order (a file that is read twice occurs twice), or ["rows"] for records."""
         if self.files and isinstance(self.files[0], str | Path):
             return [
-                str(path.resolve()) for path in expand_folders([Path(file) for file in cast(Sequence[str], self.files)])
+                os.path.realpath(path)
+                for path in expand_folders([Path(file) for file in cast(Sequence[str], self.files)])
             ]
         return ["rows"]
 
@@ -82,9 +85,12 @@ class DataSource:
 
 def fingerprint_file(path: Path, previous: FileFingerprint | None) -> FileFingerprint:
     """Compute the fingerprint of a file. If size, mtime and samples are unchanged, the previous one is returned."""
-    if not path.exists():
-        raise DataError(path, None, "file not found")
-    stat = path.stat()
+    try:
+        with open_regular(path) as file:
+            stat = os.fstat(file.fileno())
+    except OSError as error:
+        missing = isinstance(error, FileNotFoundError)
+        raise DataError(path, None, "file not found" if missing else str(error.strerror)) from None
     sample = _sample_digest(path, stat.st_size)
     unchanged = previous is not None and (previous.size, previous.mtime_ns, previous.sample) == (
         stat.st_size,

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from rich.console import Console
-from rich.markup import escape
 from rich.text import Text
 
 from regard.doctor.doctor_report import DoctorReport
 from regard.doctor.finding import Finding, Severity
 from regard.doctor.length_checks import LengthDistribution
+from regard.terminal import escape_line
 
 COLORS = {Severity.STOP: "bold red", Severity.WARN: "yellow", Severity.NOTE: "cyan"}
 BAR_WIDTH = 40
@@ -18,7 +18,7 @@ MAX_LABELS_SHOWN = 12
 def render(report: DoctorReport, console: Console) -> None:
     """Print a report: files, findings, lengths, labels and recommended fixes."""
     for name, lines in report.files.items():
-        console.print(f"{escape(name)}: {lines:,} lines", highlight=False)
+        console.print(Text(f"{escape_line(name)}: {lines:,} lines"))
     for finding in report.findings:
         _print_finding(finding, console)
     for lengths in report.lengths:
@@ -39,17 +39,17 @@ def format_line_numbers(finding: Finding) -> str:
 
 def _print_finding(finding: Finding, console: Console) -> None:
     head = Text(f"\n{finding.severity.upper():4} ", style=COLORS[finding.severity])
-    head.append(f"{finding.file}: {finding.message} [{finding.kind}]", style="default")
+    head.append(escape_line(f"{finding.file}: {finding.message} [{finding.kind}]"), style="default")
     console.print(head, soft_wrap=True)
     if line_numbers := format_line_numbers(finding):
         console.print(Text(f"     {line_numbers}"), soft_wrap=True)
     for example in finding.examples:
-        console.print(Text(f"       {example}", style="dim"), soft_wrap=True)
+        console.print(Text(f"       {escape_line(str(example))}", style="dim"), soft_wrap=True)
 
 
 def _print_lengths(lengths: LengthDistribution, max_length: int | None, console: Console) -> None:
     total = int(lengths.counts.sum())
-    summary = f"\n{lengths.file}, {lengths.side}: median {lengths.quantile(0.5)} {lengths.unit}, "
+    summary = f"\n{escape_line(str(lengths.file))}, {lengths.side}: median {lengths.quantile(0.5)} {lengths.unit}, "
     summary += f"99% quantile {lengths.quantile(0.99)}, maximum {lengths.longest}"
     console.print(Text(summary), soft_wrap=True)
     bins = lengths.histogram()
@@ -66,7 +66,10 @@ def _print_lengths(lengths: LengthDistribution, max_length: int | None, console:
 
 def _print_labels(split: str, counts: dict[str, int], console: Console) -> None:
     total = sum(counts.values())
-    shown = [f"{label} {count:,} ({count / total:.1%})" for label, count in list(counts.items())[:MAX_LABELS_SHOWN]]
+    shown = [
+        f"{escape_line(label)} {count:,} ({count / total:.1%})"
+        for label, count in list(counts.items())[:MAX_LABELS_SHOWN]
+    ]
     more = f", and {len(counts) - MAX_LABELS_SHOWN} more" if len(counts) > MAX_LABELS_SHOWN else ""
     console.print(Text(f"\n{split}: {len(counts)} labels: {', '.join(shown)}{more}"), soft_wrap=True)
 
@@ -81,7 +84,8 @@ def _print_summary(report: DoctorReport, console: Console) -> None:
     for number, finding in enumerate(fixes or report.findings, 1):
         line_numbers = format_line_numbers(finding)
         place = f"{finding.file}{f', {line_numbers}' if line_numbers else ''}"
-        console.print(Text(f"  {number}. {place}: {finding.remedy} [{finding.kind}]"), soft_wrap=True)
+        fix = escape_line(f"{place}: {finding.remedy} [{finding.kind}]")
+        console.print(Text(f"  {number}. {fix}"), soft_wrap=True)
     if report.ok:
         console.print(Text("\nNo blocking problems. Training can start.", style="bold green"))
     else:

@@ -81,7 +81,7 @@ def evaluate(trained: TrainedModel) -> Mapping[str, float]:
 
 
 def sample_outputs(trained: TrainedModel) -> Sequence[str]:
-    """Return a few outputs for inspection by a person: input, reference and output of each example."""
+    """Return lines for inspection by a person: input, reference and output of a few examples."""
     match trained.recipe.task.name:
         case "generate":
             samples, outputs = _continue_texts(trained)
@@ -92,8 +92,13 @@ def sample_outputs(trained: TrainedModel) -> Sequence[str]:
             samples = [(_first(task, each.example), _reference(task, each.example)) for each in predictions]
             outputs = [" | ".join(each.result.as_lines()) for each in predictions]
     return [
-        f"  {_one_line(text)}\n    reference {_one_line(reference)}\n    output    {_one_line(output)}"
+        line
         for (text, reference), output in zip(samples, outputs, strict=True)
+        for line in (
+            f"  {_one_line(text)}",
+            f"    reference {_one_line(reference)}",
+            f"    output    {_one_line(output)}",
+        )
     ]
 
 

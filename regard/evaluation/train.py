@@ -15,6 +15,7 @@ from regard.doctor.split_reader import Split
 from regard.evaluation.evaluate import evaluate, sample_outputs
 from regard.progress import write_note
 from regard.tasks.registry import TASKS
+from regard.terminal import escape_line
 from regard.training.recipe.data_pipeline import make_source
 from regard.training.recipe.preflight import check_recipe
 from regard.training.recipe.schema import Recipe, load_recipe, merge_overrides, parse_overrides
@@ -31,6 +32,7 @@ def train(
     *,
     output: str | Path | None = None,
     resume: bool = False,
+    overwrite: bool = False,
 ) -> Path:
     """Train the network of a recipe, and return the folder of the best checkpoint.
 
@@ -42,7 +44,11 @@ def train(
 
     The run directory is `output`, or the recipe's `output`, or `runs/` followed by the recipe's name. With `resume`, a
     stopped run continues from its last training state; the result is bit-identical to that of an uninterrupted run.
+    A directory that holds an earlier run, or files of your own with the names of a run, is refused; with `overwrite`
+    they are deleted.
     """
+    if resume and overwrite:
+        raise ValueError("resume continues a run and overwrite deletes it: choose one of them")
     if resume and not isinstance(recipe, Recipe) and Path(recipe).is_dir():
         recipe, output = Path(recipe) / "recipe.toml", output or recipe
     parsed, changes = _load(recipe, overrides, output, resume)
@@ -51,7 +57,13 @@ def train(
         check_data(parsed)
     run_dir = _run_dir(recipe, parsed, output)
     best = run_training(
-        parsed, run_dir, resume=resume, compute_metrics=evaluate, sample_outputs=sample_outputs, overrides=changes
+        parsed,
+        run_dir,
+        resume=resume,
+        overwrite=overwrite,
+        compute_metrics=evaluate,
+        sample_outputs=sample_outputs,
+        overrides=changes,
     )
     write_note(f"use it: {next_command(parsed, run_dir)}")
     return best
@@ -127,4 +139,4 @@ def _is_shown(finding: Finding) -> bool:
 
 def _format_finding(finding: Finding) -> str:
     lines = ", ".join(map(str, finding.lines))
-    return f"  {finding.file}{f', line {lines}' if lines else ''}: {finding.message}; {finding.remedy}"
+    return escape_line(f"  {finding.file}{f', line {lines}' if lines else ''}: {finding.message}; {finding.remedy}")

@@ -23,6 +23,11 @@ from regard.generation.sequence import TokenSequence
 from regard.generation.stopping_criteria import StoppingCriterion, StopReason
 from regard.generation.topk import Candidate, beam_candidates, logsumexp_and_block_max
 
+MAX_BEAM = 1000
+"""A larger beam takes memory that no machine has, and finds worse texts."""
+MAX_LENGTH_PENALTY = 50
+"""Beyond it, length ** length_penalty overflows."""
+
 
 class EarlyStopping(Enum):
     """When to stop a beam search that has `beam` finished hypotheses; the values are transformers' `early_stopping`."""
@@ -55,6 +60,14 @@ class BeamSearch:
             raise ValueError(
                 f"n_best must be between 1 and beam={self.beam}, found n_best={self.n_best}: "
                 "increase beam or reduce n_best"
+            )
+
+        if self.beam > MAX_BEAM:
+            raise ValueError(f"the beam size must be at most {MAX_BEAM:,}, found {self.beam:,}")
+        if not abs(self.length_penalty) <= MAX_LENGTH_PENALTY:
+            raise ValueError(
+                f"length_penalty must be between -{MAX_LENGTH_PENALTY} and {MAX_LENGTH_PENALTY}, found "
+                f"{self.length_penalty}"
             )
 
     def init_state(self, sequence: TokenSequence, seed_key: str) -> BeamSearchState:

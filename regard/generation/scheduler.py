@@ -66,11 +66,13 @@ class Scheduler:
         for address in options.capture:
             if not address.startswith("decoder."):
                 raise ValueError(f"only decoder attention can be captured during generation, found {address!r}")
-        self.inputs = enumerate(inputs)
+        self.inputs: Iterator[tuple[int, Inputs]] = enumerate(inputs)
         self.waiting: list[Request] = []
         self.oldest_index = 0
         """The smallest input index of the last buffer."""
         self.batch = RunningBatch(self.network, options)
+        self.error: Exception | None = None
+        """The error at which the inputs ended. It is raised when all inputs before it are finished."""
 
     def steps(self) -> Iterator[list[Request]]:
         """Decode until all inputs are finished; after each step, yield the requests that it finished."""
@@ -85,6 +87,8 @@ class Scheduler:
             elif count := self._count_fitting(reversed(batch.prefilled), batch.running):
                 batch.join(count)
             elif not batch.running:
+                if self.error is not None:
+                    raise self.error
                 return
             else:
                 yield batch.step()
@@ -102,21 +106,25 @@ class Scheduler:
             or any(request.prepared.index < self.oldest_index for request in self.batch.requests)
         ):
             return
-        search = self.options.search
-        for index, inputs in islice(self.inputs, max(self.buffer_size, 1)):
-            prepared = prepare_inputs(
-                self.network, index, inputs, self.options.max_new_tokens, self.options.overlong_input
-            )
-            self.options.check_inputs(prepared)
-            prompt, source = prepared.inputs.prompt, prepared.inputs.source
-            for sample_index in range(search.num_samples):
-                sequence = TokenSequence(prompt, len(prompt), prepared.max_new_tokens)
-                seed_key = f"{sample_index} {list(source or ())} {list(prompt)}"
-                self.waiting.append(Request(prepared, sample_index, search.init_state(sequence, seed_key)))
+        try:
+            for index, inputs in islice(self.inputs, max(self.buffer_size, 1)):
+                self._add(index, inputs)
+        except (ValueError, OSError) as error:
+            self.error, self.inputs = error, iter(())
         if self.waiting:
             self.oldest_index = min(request.prepared.index for request in self.waiting)
         # Requests are taken from the end of the list, so the longest come first.
         self.waiting.sort(key=lambda request: request.max_total_tokens - request.prepared.max_new_tokens)
+
+    def _add(self, index: int, inputs: Inputs) -> None:
+        """Check an input, and add the requests of its samples."""
+        prepared = prepare_inputs(self.network, index, inputs, self.options.max_new_tokens, self.options.overlong_input)
+        self.options.check_inputs(prepared)
+        search, prompt, source = self.options.search, prepared.inputs.prompt, prepared.inputs.source
+        for sample_index in range(search.num_samples):
+            sequence = TokenSequence(prompt, len(prompt), prepared.max_new_tokens)
+            seed_key = f"{sample_index} {list(source or ())} {list(prompt)}"
+            self.waiting.append(Request(prepared, sample_index, search.init_state(sequence, seed_key)))
 
     def _count_fitting(self, requests: Iterable[Request], running: Sequence[Request]) -> int:
         """Count the first requests that fit into a batch with the running ones; an empty batch takes at least one."""

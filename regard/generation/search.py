@@ -123,6 +123,10 @@ class GreedySearch:
         append_tokens(states, scores, tokens, options.stopping_criterion)
 
 
+MAX_SAMPLES = 1000
+"""More samples of one input take memory that no machine has."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class RandomSampling:
     """Sample each token from the distribution of the processed logits.
@@ -137,8 +141,8 @@ class RandomSampling:
     beam = 1
 
     def __post_init__(self) -> None:
-        if self.num_samples < 1:
-            raise ValueError(f"num_samples must be at least 1, found {self.num_samples}")
+        if not 1 <= self.num_samples <= MAX_SAMPLES:
+            raise ValueError(f"num_samples must be between 1 and {MAX_SAMPLES:,}, found {self.num_samples:,}")
 
     def init_state(self, sequence: TokenSequence, seed_key: str) -> SingleSequenceState:
         """Return a state of one sequence with its own random generator."""

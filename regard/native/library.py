@@ -55,7 +55,7 @@ def _load_library() -> tuple[Any, str]:
     try:
         with _build_lock:  # several threads may get here at the same time
             return set_signatures(ctypes.CDLL(str(build()))), "in use"
-    except (NotBuiltError, OSError) as error:
+    except (NotBuiltError, OSError, AttributeError) as error:  # AttributeError: a function is missing
         if "could not compile" in str(error):
             message = f"regard's native library is not used, torch is used instead: {error}"
             warnings.warn(message, RuntimeWarning, stacklevel=3)

@@ -49,7 +49,7 @@ class MappedFiles:
     """The address ranges at which the files of a folder are mapped into this process, at the time of construction."""
 
     def __init__(self, folder: Path) -> None:
-        table, files = Path("/proc/self/maps"), {str(path.resolve()) for path in folder.iterdir()}
+        table, files = Path("/proc/self/maps"), {os.path.realpath(path) for path in folder.iterdir()}
         lines = table.read_text(encoding="utf-8").splitlines() if table.exists() else []
         fields = (line.split(maxsplit=5) for line in lines)
         private = [span for span, mode, *_, name in fields if mode.endswith("p") and name in files]

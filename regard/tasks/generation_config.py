@@ -31,6 +31,8 @@ from regard.generation.search import GreedySearch, SearchStrategy
 from regard.generation.sequence import TokenSequence
 from regard.tokenization.tokenizer import Tokenizer
 
+MAX_NUMBER = 2**31
+"""Larger numbers, infinity and NaN, which JSON parsers accept, have no meaning in a generation config."""
 Logits = Float[Tensor, "batch vocabulary"]
 
 
@@ -142,7 +144,7 @@ class _JsonFile:
         value = self.values.get(key)
         if value is None:
             return default
-        if isinstance(value, bool) or not isinstance(value, int | float):
+        if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) <= MAX_NUMBER:
             raise self._error(key, "a number")
         return float(value)
 

@@ -16,7 +16,7 @@ from regard.tasks.generated_text import GeneratedText
 from regard.tasks.generator import Generator
 from regard.tasks.inputs import TextPair, check_iterable
 from regard.tasks.model_parts import ModelParts
-from regard.tasks.sentences import split_to_fit
+from regard.tasks.sentences import CHARACTERS_PER_TOKEN, split_to_fit
 from regard.tasks.translate import TranslateOptions
 from regard.tasks.translator import Translator
 from regard.training.task import BUFFER_SIZE
@@ -75,7 +75,7 @@ class GenerativeAnswerer:
     def _texts(self, inputs: Iterable[TextPair], num_windows: deque[int]) -> Iterator[str]:
         """Yield the texts of all windows of each input, and append their number to `num_windows`."""
         for question, context in inputs:
-            spans = split_to_fit(context, partial(self._fits, question)) or [(0, 0)]
+            spans = list(split_to_fit(context, partial(self._fits, question))) or [(0, 0)]
             num_windows.append(len(spans))
             for start, end in spans:
                 yield self._format(question, context[start:end])
@@ -86,6 +86,8 @@ class GenerativeAnswerer:
     def _fits(self, question: str, context: str) -> bool:
         if self.max_length is None:
             return True
+        if len(context) > CHARACTERS_PER_TOKEN * self.max_length:
+            return False
         return len(self.tokenizer.encode_batch_ids([self._format(question, context)])[0]) <= self.max_length
 
     def _answer(self, result: GeneratedText) -> QuestionAnswer:

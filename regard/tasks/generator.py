@@ -19,6 +19,7 @@ from regard.tasks.detokenizer import Detokenizer, IncrementalDetokenizer
 from regard.tasks.generate import GenerateOptions, Generation, Sampling
 from regard.tasks.generation_config import GenerationConfig
 from regard.tasks.inputs import check_iterable
+from regard.tasks.sentences import CHARACTERS_PER_TOKEN
 from regard.tokenization.tokenizer import Tokenizer
 from regard.transformer.interface import GenerativeNetwork
 
@@ -49,7 +50,7 @@ class Generator:
         tokenizer.encode("", control=options.control)  # raises an error now if the control code is unknown
         self.bos_token_id = generation_config.bos_token_id
         _, limits = network.limits
-        self.max_length = limits.max_positions or (limits.context_length if options.max_new_tokens is None else None)
+        self.max_length = limits.max_positions or limits.context_length
         if options.repetition_penalty is not None:
             generation_config = replace(generation_config, repetition_penalty=options.repetition_penalty)
         if options.no_repeat_ngram_size is not None:
@@ -114,6 +115,7 @@ class Generator:
 
     def _encode_prompt(self, text: str) -> EncodedPrompt:
         """Encode a prompt, with the special tokens that the tokenizer adds before the text, without those after it."""
+        num_removed, text = self._cut_long_text(text)
         encoding = self.tokenizer.encode(text, control=self.options.control)
         control_codes = self.tokenizer.control_codes
         if control_codes and (not encoding.ids or encoding.ids[0] not in control_codes.values()):
@@ -121,13 +123,29 @@ class Generator:
             raise ValueError(f"this model requires a control code (--control); available: {available}")
         positions = [position for position, special in enumerate(encoding.special_tokens_mask) if not special]
         if positions:
-            return self._truncate_prompt(encoding.ids[: positions[-1] + 1], positions[0])
+            encoded = self._truncate_prompt(encoding.ids[: positions[-1] + 1], positions[0])
+            return replace(encoded, truncated=encoded.truncated + num_removed)
         prefix = encoding.ids[:1] if control_codes else [] if self.bos_token_id is None else [self.bos_token_id]
         if not prefix:
             raise ValueError(
                 "the tokenizer has no BOS token, so an empty prompt is not possible: give at least one word"
             )
         return EncodedPrompt(prefix, 0)
+
+    def _cut_long_text(self, text: str) -> tuple[int, str]:
+        """Return the end of a text that is far too long, and the number of tokens before it.
+
+        They are counted in blocks: encoding megabytes by one call takes long, and Ctrl-C would have to wait for it.
+        """
+        if self.max_length is None:
+            return 0, text
+        block, start, num_tokens = CHARACTERS_PER_TOKEN * self.max_length, 0, 0
+        while len(text) - start > 2 * block:
+            end = text.rfind(" ", start + 1, start + block)
+            end = start + block if end < 0 else end
+            num_tokens += len(self.tokenizer.encode_batch_ids([text[start:end]], add_special_tokens=False)[0])
+            start = end
+        return num_tokens, text[start:]
 
     def _truncate_prompt(self, tokens: list[int], prefix_length: int) -> EncodedPrompt:
         """Shorten a prompt that leaves no positions for new tokens.

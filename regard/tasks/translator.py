@@ -16,7 +16,7 @@ from regard.tasks.attention_alignment import align, token_spans, word_spans
 from regard.tasks.detokenizer import Detokenizer, IncrementalDetokenizer
 from regard.tasks.generation_config import GenerationConfig
 from regard.tasks.inputs import check_iterable
-from regard.tasks.sentences import Span, split_to_fit
+from regard.tasks.sentences import CHARACTERS_PER_TOKEN, Span, split_to_fit
 from regard.tasks.translate import Alignment, TranslateOptions, Translation
 from regard.tasks.translation_direction import translation_direction
 from regard.tokenization.tokenizer import Tokenizer
@@ -121,8 +121,8 @@ class Translator:
     def stream(self, text: str) -> Iterator[str | Translation]:
         """Translate one text: yield parts of the translation as soon as they can no longer change, then the result."""
         translations: list[Translation] = []
-        (chunks,) = self._chunks([text])
-        for chunk in chunks:
+        (ids,) = self._encode_short([text])
+        for chunk in self._chunks(text, ids):
             if translations:
                 yield " "
             incremental = IncrementalDetokenizer(self._decode, self.detokenizer.is_incomplete)
@@ -140,23 +140,34 @@ class Translator:
         """Yield the inputs of all chunks; append each chunk to `pending`. Tokenize `tokenize_batch` texts at a time."""
         num_empty, texts = 0, iter(texts)
         while batch := list(islice(texts, max(tokenize_batch, 1))):
-            for chunks in self._chunks(batch):
-                num_empty += not chunks
-                for chunk in chunks:
+            for text, ids in zip(batch, self._encode_short(batch), strict=True):
+                is_empty = True
+                for chunk in self._chunks(text, ids):
                     pending.append((num_empty, chunk))
-                    num_empty = 0
+                    num_empty, is_empty = 0, False
                     yield self._chunk_inputs(chunk)
+                num_empty += is_empty
         pending.append((num_empty, None))
 
-    def _chunks(self, texts: Sequence[str]) -> Iterator[list[SourceChunk]]:
-        """Yield the chunks of each text: one if the text fits the network, none if it is empty."""
-        for text, ids in zip(texts, self._encode(texts), strict=True):
-            spans, encoded = [(0, len(text))], [ids]
-            if self.max_source_length is not None and len(ids) > self.max_source_length:
-                spans = split_to_fit(text, self._fits)
-                encoded = self._encode([text[start:end] for start, end in spans])
-            chunks = [(*span, ids) for span, ids in zip(spans, encoded, strict=True) if ids and text.strip()]
-            yield [SourceChunk(text, *chunk, count == len(chunks)) for count, chunk in enumerate(chunks, 1)]
+    def _encode_short(self, texts: Sequence[str]) -> Iterator[list[int] | None]:
+        """Yield the ids of texts; None for a text that is certainly too long, which is never encoded as a whole."""
+        short = [not self._is_long(text) for text in texts]
+        encoded = iter(self._encode([text for text, is_short in zip(texts, short, strict=True) if is_short]))
+        yield from (next(encoded) if is_short else None for is_short in short)
+
+    def _chunks(self, text: str, ids: list[int] | None) -> Iterator[SourceChunk]:
+        """Yield the chunks of a text: one if it fits the network, none if it is empty."""
+        if ids is not None and (self.max_source_length is None or len(ids) <= self.max_source_length):
+            if ids and text.strip():
+                yield SourceChunk(text, 0, len(text), ids, True)
+            return
+        previous: tuple[int, int, list[int]] | None = None
+        for start, end in split_to_fit(text, self._fits):
+            if previous is not None:
+                yield SourceChunk(text, *previous, False)
+            previous = start, end, self._encode([text[start:end]])[0]
+        if previous is not None:
+            yield SourceChunk(text, *previous, True)
 
     def _encode(self, texts: Sequence[str]) -> list[list[int]]:
         return self.tokenizer.encode_batch_ids(
@@ -164,7 +175,11 @@ class Translator:
         )
 
     def _fits(self, text: str) -> bool:
-        return self.max_source_length is None or len(self._encode([text])[0]) <= self.max_source_length
+        limit = self.max_source_length
+        return limit is None or (not self._is_long(text) and len(self._encode([text])[0]) <= limit)
+
+    def _is_long(self, text: str) -> bool:
+        return self.max_source_length is not None and len(text) > CHARACTERS_PER_TOKEN * self.max_source_length
 
     def _chunk_inputs(self, chunk: SourceChunk) -> Inputs:
         return Inputs(prompt=self.decoder_prompt, source=chunk.ids)

@@ -9,6 +9,7 @@ from pathlib import Path
 import tokenizers
 from tokenizers import models
 
+from regard.tokenization.backend_check import backend_errors
 from regard.tokenization.io import TokenizerError
 from regard.tokenization.remapped_tokenizer import RemappedTokenizer
 from regard.tokenization.sentencepiece_model import ModelType, PieceType, SentencePieceModel, read_sentencepiece_model
@@ -53,7 +54,8 @@ class MarianTokenizer(RemappedTokenizer):
                     _append_token(result, token_id, part, (start, start + len(part)), sequence_id)
                     continue
                 normalized, starts, ends = self._normalizer.normalize_with_offsets(part)
-                encoding = self._backend.encode(normalized, add_special_tokens=False)
+                with backend_errors("encode this text"):
+                    encoding = self._backend.encode(normalized, add_special_tokens=False)
                 for piece_id, surface, (first, last) in zip(
                     encoding.ids, encoding.tokens, encoding.offsets, strict=True
                 ):
@@ -71,7 +73,8 @@ class MarianTokenizer(RemappedTokenizer):
         normalized = [
             self._normalizer.normalize(part) for parts in split_texts for _, part, token_id in parts if token_id is None
         ]
-        encodings = iter(self._backend.encode_batch(normalized, add_special_tokens=False))
+        with backend_errors("encode this text"):
+            encodings = iter(self._backend.encode_batch(normalized, add_special_tokens=False))
         id_lists = []
         for parts in split_texts:
             ids: list[int] = []

@@ -14,11 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
+from regard.files import read_bytes
 from regard.tokenization.io import TokenizerError
-
-MAX_FILE_BYTES = 256 * 2**20
-"""Size limit: the largest published models have a few megabytes."""
-
 
 E = TypeVar("E", bound=enum.IntEnum)
 
@@ -76,10 +73,7 @@ class SentencePieceModel:
 def read_sentencepiece_model(path: Path) -> SentencePieceModel:
     """Read a `.model` (or `.spm`) file."""
     try:
-        size = path.stat().st_size
-        if size > MAX_FILE_BYTES:
-            raise TokenizerError(f"{path} has {size:,} bytes: too large for a SentencePiece model")
-        data = path.read_bytes()
+        data = read_bytes(path)
     except OSError as error:
         raise TokenizerError(f"{path} cannot be read: {error.strerror}") from None
     if data.startswith(b"version https://git-lfs"):

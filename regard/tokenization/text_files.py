@@ -8,10 +8,13 @@ import lzma
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO
 
 import zstandard
+
+from regard.files import open_regular
 
 
 class _ZstdReader(io.RawIOBase):
@@ -21,8 +24,8 @@ class _ZstdReader(io.RawIOBase):
     library's own reader treats both as the end of the file.
     """
 
-    def __init__(self, path: Path) -> None:
-        self.file = path.open("rb")
+    def __init__(self, file: io.BufferedReader) -> None:
+        self.file = file
         self.frame: Any = None
         self.buffer = b""
 
@@ -51,18 +54,16 @@ class _ZstdReader(io.RawIOBase):
             self.frame, data = (None, frame.unused_data) if frame.eof else (frame, b"")
         return b"".join(parts)
 
-    def close(self) -> None:
-        self.file.close()
-        super().close()
 
-
-def _open_zstd(path: Path, mode: str) -> io.BufferedReader:
+def _open_zstd(file: io.BufferedReader, mode: str) -> io.BufferedReader:
     del mode
-    return io.BufferedReader(_ZstdReader(path))
+    return io.BufferedReader(_ZstdReader(file))
 
 
 CHUNK_BYTES = 1 << 13
 """Compressed bytes per read: small, so that a decompression bomb (thirty thousand to one) cannot fill the memory."""
+MAX_LINE_BYTES = 64 * 2**20
+"""Size limit of a line: a file without line breaks, or a decompression bomb, must not fill the memory."""
 DECOMPRESSION_ERRORS = (EOFError, gzip.BadGzipFile, zlib.error, lzma.LZMAError, zstandard.ZstdError)
 OPENERS: dict[str, Callable[..., Any]] = {".gz": gzip.open, ".xz": lzma.open, ".zst": _open_zstd}
 
@@ -79,15 +80,28 @@ class DataError(ValueError):
 def open_decompressed(path: str | Path) -> Iterator[BinaryIO]:
     """Open a file for reading bytes, and decompress it if its name ends in .gz, .xz or .zst."""
     path = Path(path)
-    if path.is_dir():
-        raise DataError(path, None, "is a directory; expected a file")
-    if not path.exists():
-        raise DataError(path, None, "file not found")
-    with OPENERS.get(path.suffix, open)(path, "rb") as stream:
+    try:
+        file = open_regular(path)
+    except FileNotFoundError:
+        raise DataError(path, None, "file not found") from None
+    except OSError as error:
+        raise DataError(path, None, str(error.strerror)) from None
+    with file, OPENERS[path.suffix](file, "rb") if path.suffix in OPENERS else file as stream:
         try:
             yield stream
         except DECOMPRESSION_ERRORS as error:
             raise decompression_error(path, None, error) from None
+
+
+def limited_lines(stream: Any, path: str | Path, first_line: int = 1) -> Iterator[bytes]:
+    """Yield the lines of a stream with their line endings. A line of more than `MAX_LINE_BYTES` is a `DataError`."""
+    for number, line in enumerate(iter(partial(stream.readline, MAX_LINE_BYTES), b""), first_line):
+        if len(line) >= MAX_LINE_BYTES and not line.endswith(b"\n"):
+            message = (
+                f"the line has more than {MAX_LINE_BYTES:,} bytes: not a text file, or its line breaks are missing"
+            )
+            raise DataError(path, number, message)
+        yield line
 
 
 def decompression_error(path: str | Path, line: int | None, error: Exception) -> DataError:
@@ -103,7 +117,7 @@ def read_raw_lines(path: str | Path) -> Iterator[tuple[int, bytes]]:
     line_number = 0
     with open_decompressed(path) as stream:
         try:
-            for line_number, line in enumerate(stream, 1):
+            for line_number, line in enumerate(limited_lines(stream, path), 1):
                 yield line_number, line
         except DECOMPRESSION_ERRORS as error:
             raise decompression_error(path, line_number + 1, error) from None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import astuple, dataclass, field, fields
 from pathlib import Path
 from typing import Any
@@ -12,6 +12,7 @@ from typing import Any
 import tokenizers
 
 from regard.files import format_json, write_files
+from regard.tokenization.backend_check import backend_errors
 from regard.tokenization.io import TokenizerError
 from regard.tokenization.merges import read_merge_table
 from regard.tokenization.special_escaping import escape_special_tokens
@@ -27,6 +28,8 @@ SPECIAL_TOKEN_KEYS = {
     "mask": "mask_token",
 }
 """Key of each special token role in `tokenizer_config.json`."""
+GROUP_CHARACTERS = 1_000_000
+"""Number of characters that are encoded by one call."""
 
 
 @dataclass(frozen=True)
@@ -103,7 +106,8 @@ class Tokenizer:
         backend.no_truncation()
         backend.no_padding()
         self._backend = backend
-        self._escaping_backend = escape_special_tokens(backend)
+        with backend_errors("be prepared"):
+            self._escaping_backend = escape_special_tokens(backend)
         self._parsing_backend: tokenizers.Tokenizer | None = None
         self._size: int | None = None
         self._default_language = default_language
@@ -247,17 +251,27 @@ class Tokenizer:
         backend = self._get_parsing_backend() if parse_special_tokens else self._escaping_backend
         batch: list[Any] = list(texts) if pairs is None else list(zip(texts, pairs, strict=True))
         try:
-            encodings = backend.encode_batch(batch, add_special_tokens=add_special_tokens)
+            with backend_errors("encode this text"):
+                encodings = [
+                    encoding
+                    for group in _groups(batch)
+                    for encoding in backend.encode_batch(group, add_special_tokens=add_special_tokens)
+                ]
         except (TypeError, UnicodeEncodeError):
             raise _invalid_text_error([*texts, *(pairs or ())]) from None
         return [_from_backend_encoding(encoding) for encoding in encodings]
 
     def _encode_batch_ids(self, texts: Sequence[str], add_special_tokens: bool) -> list[list[int]]:
         try:
-            encodings = self._escaping_backend.encode_batch_fast(list(texts), add_special_tokens=add_special_tokens)
+            encode = self._escaping_backend.encode_batch_fast
+            with backend_errors("encode this text"):
+                return [
+                    encoding.ids
+                    for group in _groups(list(texts))
+                    for encoding in encode(group, add_special_tokens=add_special_tokens)
+                ]
         except (TypeError, UnicodeEncodeError):
             raise _invalid_text_error(texts) from None
-        return [encoding.ids for encoding in encodings]
 
     def _get_parsing_backend(self) -> tokenizers.Tokenizer:
         """Return a backend that parses special tokens in the input text: a copy, since threads share the other one."""
@@ -303,7 +317,8 @@ class Tokenizer:
         return TokenizerError(f"no token has id {token_id}: the vocabulary has ids 0 to {len(self) - 1}")
 
     def _decode_batch(self, id_lists: list[list[int]], skip_special_tokens: bool) -> list[str]:
-        return self._backend.decode_batch(id_lists, skip_special_tokens=skip_special_tokens)
+        with backend_errors("decode these tokens"):
+            return self._backend.decode_batch(id_lists, skip_special_tokens=skip_special_tokens)
 
     # -- to disk
 
@@ -418,3 +433,15 @@ def _min_id(ids: list[int]) -> int:
 
 def _max_id(ids: list[int]) -> int:
     return max(ids, default=0)
+
+
+def _groups(texts: list[Any]) -> Iterator[list[Any]]:
+    """Split a batch into groups that are encoded in a fraction of a second: Ctrl-C waits for the end of a call."""
+    start = size = 0
+    for index, text in enumerate(texts):
+        size += len(text) if isinstance(text, str) else sum(map(len, text))
+        if size > GROUP_CHARACTERS:
+            yield texts[start : index + 1]
+            start, size = index + 1, 0
+    if start < len(texts):
+        yield texts[start:]

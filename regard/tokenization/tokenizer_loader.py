@@ -11,6 +11,7 @@ import tokenizers
 from regard.checkpoint.model_folder import ModelFolder, find_model
 from regard.files import read_json
 from regard.tokenization import ctrl_tokenizer, marian_tokenizer, sentencepiece_families, vocab_files
+from regard.tokenization.backend_check import backend_errors, check_tokenizer_json
 from regard.tokenization.io import TokenizerError
 from regard.tokenization.sentencepiece_model import ModelType, SentencePieceModel, read_sentencepiece_model
 from regard.tokenization.special_tokens import TokenizerConfig, guess_special_tokens, resolve_special_tokens
@@ -168,8 +169,10 @@ def _load_file(path: Path, family: str | None, config: TokenizerConfig) -> Token
 
 def _load_tokenizer_json(path: Path, family: str | None, config: TokenizerConfig) -> Tokenizer:
     """Load a `tokenizer.json`, which is complete except for the roles of the special tokens."""
+    check_tokenizer_json(path)
     try:
-        backend = tokenizers.Tokenizer.from_file(str(path))
+        with backend_errors("be loaded"):
+            backend = tokenizers.Tokenizer.from_file(str(path))
     except Exception as error:  # the library raises nothing narrower
         read_json(path, TokenizerError)  # names the line of a JSON error
         raise TokenizerError(f"{path}: not a valid tokenizer.json ({error})") from None

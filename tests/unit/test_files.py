@@ -2,6 +2,7 @@
 
 import errno
 import os
+import re
 import shutil
 import sys
 from pathlib import Path
@@ -58,7 +59,8 @@ def test_every_file_of_a_folder_is_flushed_before_it_is_renamed(tmp_path, monkey
         (temporary / "sub").mkdir()
         (temporary / "sub" / "a").write_text("x")
     assert sorted(calls[:2]) == ["a", "sub"]
-    assert calls[2:] == [".folder.part", tmp_path.name]
+    assert re.fullmatch(r"\.folder\.[0-9a-f]{16}\.part", calls[2])
+    assert calls[3:] == [tmp_path.name]
 
 
 @pytest.mark.parametrize("call", ["fsync", "rename"])
@@ -89,6 +91,55 @@ def test_a_folder_is_repaired_after_a_kill_between_two_renames(tmp_path):
     files.repair_folder(path)
     assert content(tmp_path) == {"folder/a": ".folder.old"}
     assert [other.name for other in tmp_path.iterdir()] == ["folder"]
+
+
+def test_only_temporary_names_of_this_library_are_removed(tmp_path):
+    # The last one is of version 0.1.
+    own = [".folder.0123456789abcdef.part", ".folder.0123456789abcdef.gone", ".folder.4711.part"]
+    foreign = [
+        ".folder.backup.part",
+        ".other.part",
+        "folder.part",
+        ".folder.0123456789abcdef.part.txt",
+        ".folder.12.zip",
+    ]
+    for name in [*own, *foreign]:
+        (tmp_path / name).mkdir()
+    files.repair_folder(tmp_path / "folder")
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(foreign)
+
+
+def test_a_temporary_name_is_random_and_no_link_is_followed(tmp_path, monkeypatch):
+    outside = tmp_path / "outside"
+    outside.write_text("mine")
+    names = set()
+    for _ in range(2):
+        with files.atomic_write(tmp_path / "a") as temporary:
+            names.add(temporary.name)
+            temporary.write_text("x")
+    assert len(names) == 2
+    monkeypatch.setattr(files.secrets, "token_hex", lambda _: "0" * 16)  # somebody who guesses the name
+    (tmp_path / f".a.{'0' * 16}.part").symlink_to(outside)
+    with pytest.raises(FileExistsError), files.atomic_write(tmp_path / "a"):
+        pass
+    assert outside.read_text() == "mine"
+
+
+@pytest.mark.parametrize("kind", ["fifo", "device", "directory", "large"])
+def test_only_regular_files_of_a_plausible_size_are_read(tmp_path, monkeypatch, kind):
+    path = tmp_path / "a.json"
+    monkeypatch.setattr(files, "MAX_TEXT_BYTES", 100)
+    match kind:
+        case "fifo":
+            os.mkfifo(path)
+        case "device":
+            path.symlink_to("/dev/zero")
+        case "directory":
+            path.mkdir()
+        case "large":
+            path.write_bytes(b" " * 101)
+    with pytest.raises(ValueError, match=r"a\.json cannot be read: (is a|has 101 bytes; expected at most 100)"):
+        files.read_json(path)
 
 
 @pytest.fixture

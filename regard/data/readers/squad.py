@@ -11,11 +11,15 @@ from typing import Any
 from regard.data.line_blocks import LineBlock
 from regard.data.problem import DataProblem, ProblemKind
 from regard.data.record_batch import RecordBatch, make_batch
+from regard.tokenization.text_files import DataError
+
+MAX_DOCUMENT_CHARACTERS = 2**30
+"""Size limit of a document, which is held in memory. The largest published set has 50 MB."""
 
 
 def parse_squad(file: Path, blocks: Iterable[LineBlock]) -> Iterator[RecordBatch]:
     """Yield the questions of a file, in its order. A file is one JSON document, so it is held in memory."""
-    text = "\n".join("\n".join(block.texts) for block in blocks)
+    text = _read_document(file, blocks)
     parser = _SquadParser(file, text)
     rows: list[tuple[int, Mapping[str, Any]]] = []
     try:
@@ -26,6 +30,21 @@ def parse_squad(file: Path, blocks: Iterable[LineBlock]) -> Iterator[RecordBatch
     names = rows[0][1] if rows else {}
     fields = {name: [row[name] for _, row in rows] for name in names}
     yield make_batch(file, [line for line, _ in rows], fields, parser.problems)
+
+
+def _read_document(file: Path, blocks: Iterable[LineBlock]) -> str:
+    parts: list[str] = []
+    size = 0
+    for block in blocks:
+        parts.append("\n".join(block.texts))
+        size += len(parts[-1])
+        if size > MAX_DOCUMENT_CHARACTERS:
+            raise DataError(
+                file,
+                None,
+                f"the document has more than {MAX_DOCUMENT_CHARACTERS:,} characters: split it into several files",
+            )
+    return "\n".join(parts)
 
 
 class _SquadParser:

@@ -17,6 +17,7 @@ steps = 8000
 
 from __future__ import annotations
 
+import os
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -35,6 +36,7 @@ from pydantic import (
 )
 
 from regard.data.example import EXAMPLE_TYPES
+from regard.files import read_bytes
 from regard.progress import write_note
 from regard.training.recipe import toml
 from regard.training.recipe.base import Integer, PositiveInt, Section, StrictBool
@@ -46,6 +48,12 @@ from regard.training.task import AnyTask
 from regard.transformer.suggestion import did_you_mean
 
 Files = Annotated[tuple[str, ...], BeforeValidator(lambda value: [value] if isinstance(value, str) else value)]
+
+
+MAX_VOCABULARY, MAX_LAYERS, MAX_SIZE = 10**7, 10**4, 10**7
+"""Far above all networks that exist, and low enough that products of sizes are computed exactly."""
+LayerCount = Annotated[PositiveInt, Field(le=MAX_LAYERS)]
+NetworkSize = Annotated[PositiveInt, Field(le=MAX_SIZE)]
 
 
 class RecipeError(ValueError):
@@ -95,7 +103,7 @@ class NewTokenizerSection(Section):
 
     kind: Literal["bpe", "wordpiece", "unigram", "words", "characters"]
     """`bpe` is byte-level, so it has no unknown tokens. `wordpiece` is BERT's algorithm, `unigram` T5's."""
-    size: PositiveInt = 8000
+    size: Annotated[PositiveInt, Field(le=MAX_VOCABULARY)] = 8000
     """Maximum vocabulary size."""
     lower: StrictBool = False
     """Only `wordpiece`: lowercase the text first."""
@@ -126,14 +134,14 @@ class FamilySection(Section):
 
     family: str
     """transformer (2017), bert, gpt2, llama, bart, t5, …"""
-    layers: PositiveInt | tuple[PositiveInt, PositiveInt] | None = None
+    layers: LayerCount | tuple[LayerCount, LayerCount] | None = None
     """Number of layers; a pair for encoder and decoder."""
-    model_dim: PositiveInt | None = None
-    heads: PositiveInt | None = None
-    inner_dim: PositiveInt | None = None
+    model_dim: NetworkSize | None = None
+    heads: NetworkSize | None = None
+    inner_dim: NetworkSize | None = None
     """Inner dimension of the feed-forward layers."""
     dropout: Annotated[float, Field(ge=0, lt=1)] | None = None
-    max_length: PositiveInt | None = None
+    max_length: NetworkSize | None = None
     """Maximum sequence length: the size of the position table."""
     config: dict[str, Any] = Field(default_factory=dict)
     """Other keys of the family's published config: `{ num_key_value_heads = 2 }`."""
@@ -274,14 +282,16 @@ def _load(
     schema: type[AnyRecipe], path: Path, overrides: Mapping[str, Any] | Sequence[str], tasks: Mapping[str, AnyTask]
 ) -> AnyRecipe:
     try:
-        text = path.read_text(encoding="utf-8")
-        values = tomllib.loads(text)
+        text = read_bytes(path).decode("utf-8")
+        values = toml.parse(text)
     except FileNotFoundError:
         raise RecipeError(f"recipe not found: {path}. `regard recipes` lists the presets") from None
     except UnicodeDecodeError as error:
         raise RecipeError(f"{path} is not UTF-8 ({error})") from None
     except tomllib.TOMLDecodeError as error:
         raise RecipeError(f"{path}: not valid TOML: {error}") from None
+    except OSError as error:
+        raise RecipeError(f"{path} cannot be read: {error.strerror}") from None
     changes, renamed_overrides = upgrade_overrides(parse_overrides(overrides))
     values, renamed = upgrade(values)
     for origin, names in ((path, renamed), ("command line", renamed_overrides)):
@@ -305,7 +315,7 @@ def _parse(
     if recipe.objective is not None:
         task = recipe.task.for_objective(recipe.task, recipe.objective)
         recipe = recipe.model_copy(update={"task": task})
-    return _resolve_paths(recipe, source.path.parent.resolve())
+    return _resolve_paths(recipe, Path(os.path.realpath(source.path.parent)))
 
 
 def recipe_to_toml(recipe: Recipe) -> str:
@@ -323,7 +333,7 @@ def parse_overrides(overrides: Mapping[str, Any] | Sequence[str]) -> dict[str, A
         if not equals or not key:
             raise RecipeError(f"{override!r}: expected key=value, as in training.steps=2000")
         try:
-            result[key.strip()] = tomllib.loads(f"value = {value}")["value"]
+            result[key.strip()] = toml.parse(f"value = {value}")["value"]
         except tomllib.TOMLDecodeError:
             result[key.strip()] = value.strip()  # a string without quotation marks
     return result

@@ -11,6 +11,8 @@ from typing import Any
 
 SECTION_PATTERN = re.compile(r"\s*\[+\s*([^\]\s]+)\s*\]+")
 KEY_PATTERN = re.compile(r"""\s*([A-Za-z0-9_\-."']+)\s*=""")
+MAX_DEPTH = 32
+"""Maximum nesting of tables and lists. A recipe has four levels."""
 BARE_KEY_PATTERN = re.compile(r"[A-Za-z0-9_-]+")
 
 
@@ -32,9 +34,26 @@ def _split_key(dotted: str) -> tuple[str, ...]:
     return tuple(name.strip().strip("\"'") for name in dotted.split("."))
 
 
+def parse(text: str) -> dict[str, Any]:
+    """Parse a document. Raises `tomllib.TOMLDecodeError`, also for one that is nested too deeply."""
+    try:
+        values = tomllib.loads(text)
+        _check_depth(values)
+    except RecursionError:
+        raise tomllib.TOMLDecodeError("nested too deeply") from None
+    return values
+
+
+def _check_depth(value: Any, depth: int = 0) -> None:
+    if depth > MAX_DEPTH:
+        raise RecursionError
+    for inner in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
+        _check_depth(inner, depth + 1)
+
+
 def flatten(text: str) -> dict[str, str]:
     """Return all values of a document as TOML, by dotted key."""
-    return dict(_flatten(tomllib.loads(text), ""))
+    return dict(_flatten(parse(text), ""))
 
 
 def _flatten(values: Mapping[str, Any], table: str) -> Iterator[tuple[str, str]]:

@@ -11,6 +11,8 @@ from regard.training.optim.optimizer import AdamWConfig, OptimizerConfig
 from regard.training.optim.schedule import InverseSqrtSchedule, ScheduleConfig
 from regard.training.recipe.base import KindShorthand, PositiveInt, Section, StrictBool
 
+MAX_THREADS = 1024
+"""More threads than any machine has cores for; far more would end the process."""
 LOWER_IS_BETTER = ("loss", "perplexity", "word_perplexity")
 """Of all other metrics, higher is better."""
 
@@ -78,7 +80,7 @@ class TrainingSection(Section):
     """Data type of matrix products; parameters stay float32."""
     device: str = "cpu"
     """cpu, cuda, cuda:1, mps."""
-    threads: PositiveInt | None = None
+    threads: Annotated[PositiveInt, Field(le=MAX_THREADS)] | None = None
     """CPU threads of torch. Default: torch's choice. Results differ in the last digits with another number."""
     tensorboard: StrictBool = False
     """Also write the metrics for TensorBoard, to `tensorboard/` in the run directory. Needs `regard[tensorboard]`."""

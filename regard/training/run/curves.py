@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import textwrap
-import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -12,6 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from regard.figure import Figure, Line, Panel, Scale, write_figure
+from regard.files import read_text
+from regard.training.recipe import toml
 from regard.training.recipe.legacy_keys import upgrade
 from regard.training.run.run_dir import RunDir, read_metrics
 
@@ -77,7 +78,7 @@ class RunCurves:
     def recipe(self) -> Mapping[str, Any]:
         """The recipe of the run; empty if it is missing or unreadable."""
         try:
-            return upgrade(tomllib.loads((self.path / "recipe.toml").read_text(encoding="utf-8")))[0]
+            return upgrade(toml.parse(read_text(self.path / "recipe.toml")))[0]
         except (OSError, ValueError):
             return {}
 

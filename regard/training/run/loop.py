@@ -329,6 +329,7 @@ class TrainingLoop:
         folder = self.run_dir.checkpoints
         environment = {**state.environment(self.settings.device), **self.fingerprints}
         state.save_checkpoint(folder, progress, tensors, environment)
+        self.run_dir.mark_saved()
         self.last_saved_step = progress.step
         steps = list(state.list_checkpoints(folder))
         state.prune_checkpoints(folder, retention.checkpoints_to_keep(steps, self.settings, progress))

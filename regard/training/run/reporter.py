@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from regard.progress import Progress, on_terminal, write_note
+from regard.terminal import escape_line
 from regard.training.run.run_dir import RunDir
 
 SPEED_WINDOW = 30
@@ -144,7 +145,9 @@ class LineReporter:
             self.log(f"evaluating: {name}, {done} of {total}")
 
     def log(self, line: str) -> None:
-        """Write a line to standard error and to the log."""
+        """Write a line to standard error and to the log. It may contain texts of the data: control characters are
+        escaped."""
+        line = escape_line(line)
         self.print_line(line)
         if self.run_dir is not None:
             self.run_dir.log(line)

@@ -6,7 +6,6 @@ import json
 import math
 import platform
 import time
-import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
@@ -19,7 +18,7 @@ from regard.checkpoint.model_folder import GENERATION_CONFIG_FILE, Companions, M
 from regard.checkpoint.report import LoadReport
 from regard.checkpoint.save import save
 from regard.data.batches import Batches
-from regard.files import atomic_write, format_json
+from regard.files import atomic_write, format_json, read_text
 from regard.native.memory import limit_onednn_cache, retain_freed_memory
 from regard.tokenization.tokenizer import Tokenizer
 from regard.training.objectives.factory import build_objective, decoder_start_token
@@ -33,7 +32,7 @@ from regard.training.recipe.objective_section import (
     Seq2SeqLMConfig,
 )
 from regard.training.recipe.preflight import resolve_device
-from regard.training.recipe.schema import Recipe, RecipeError
+from regard.training.recipe.schema import Recipe
 from regard.training.recipe.training_section import TrainingSection
 from regard.training.run import checkpoint_averaging, retention, state, tensorboard
 from regard.training.run.evaluation_monitor import EvaluationMonitor
@@ -74,11 +73,31 @@ class TrainedModel:
             ids["decoder_start_token_id"] = self.decoder_start
         generation_config = format_json({key: value for key, value in ids.items() if value is not None})
         files = {**self.tokenizer.folder_files(), GENERATION_CONFIG_FILE: generation_config.encode()}
-        info = ModelInfo(task=self.recipe.task.name, **self.info, recipe=self.recipe.model_dump(exclude_none=True))
+        info = ModelInfo(task=self.recipe.task.name, **self.info, recipe=portable_values(self.recipe))
         if self.labels:
             info["labels"] = list(self.labels)
         origin = self.report.origin if self.report else None
         save(self.network, folder, origin=origin, companions=Companions(files, info))
+
+
+def portable_values(recipe: Recipe) -> dict[str, Any]:
+    """Return the values of a recipe with the names of files and folders instead of their paths.
+
+    A model folder is given to others: it should not tell where its maker keeps files.
+    """
+    values = recipe.model_dump(exclude_none=True)
+    for split in ("train", "valid", "test"):
+        values["data"][split] = [Path(path).name for path in values["data"].get(split, ())]
+    distillation = values["objective"].get("distillation") or {}
+    for section, key in (
+        (values, "output"),
+        (values["tokenizer"], "load"),
+        (values["network"], "load"),
+        (distillation, "teacher"),
+    ):
+        if key in section:
+            section[key] = Path(section[key]).name
+    return values
 
 
 def run_training(
@@ -86,6 +105,7 @@ def run_training(
     output: Path,
     *,
     resume: bool = False,
+    overwrite: bool = False,
     compute_metrics: ComputeMetrics | None = None,
     sample_outputs: SampleOutputs | None = None,
     report: Reporter | None = None,
@@ -94,21 +114,25 @@ def run_training(
     """Train the model of a recipe in the run directory `output`, and return the folder of the best model.
 
     The recipe was checked (`check_recipe`). With `resume`, a stopped run continues from its last checkpoint, and gives
-    bit for bit the result of a run that was not stopped. `overrides` are the values that differ from the recipe's file;
-    they are recorded, so that a resumed run has them too.
+    bit for bit the result of a run that was not stopped. A directory that holds other files of these names is refused;
+    `overwrite` deletes an earlier run, once nothing can reject the recipe any more. `overrides` are the values that
+    differ from the recipe's file; they are recorded, so that a resumed run has them too.
     """
     start_time = time.monotonic()
     run_dir = RunDir(output)
-    _check_no_run(run_dir, resume)
+    run_dir.check(resume=resume, overwrite=overwrite)
     retain_freed_memory()
     limit_onednn_cache()
     with _num_threads(recipe.training.threads), run_dir.lock():
+        run_dir.check(resume=resume, overwrite=overwrite)  # again: another process may have started a run meanwhile
         run_dir.open()
         reporter = report or make_reporter(run_dir)
         for line in _recipe_changes(run_dir, recipe):
             reporter.log(line)
-        loop = build_loop(recipe, run_dir, reporter, compute_metrics, sample_outputs)
+        loop = build_loop(recipe, run_dir, reporter, compute_metrics, sample_outputs, resuming=resume)
         loop.preparation_seconds = time.monotonic() - start_time
+        if overwrite:
+            run_dir.clear()
         if resume:
             _resume(loop, run_dir, reporter.log)
         else:
@@ -133,12 +157,14 @@ def build_loop(
     reporter: Reporter,
     compute_metrics: ComputeMetrics | None = None,
     sample_outputs: SampleOutputs | None = None,
+    *,
+    resuming: bool = False,
 ) -> TrainingLoop:
     """Build the tokenizer, network, objective and data of a recipe, and the loop that trains with them."""
     settings = supported_precision(recipe.training, reporter.log)
     labels = read_labels(recipe)
-    resuming = bool(state.list_checkpoints(run_dir.checkpoints))
-    tokenizer = build_tokenizer(recipe, run_dir.cache / "tokenizer", resuming=resuming)
+    has_checkpoint = bool(state.list_checkpoints(run_dir.checkpoints))
+    tokenizer = build_tokenizer(recipe, run_dir.cache / "tokenizer", resuming=resuming and has_checkpoint)
     network, report = build_network(
         recipe, NetworkRequirements.from_tokenizer(tokenizer, num_outputs(recipe, len(labels)))
     )
@@ -259,21 +285,12 @@ def has_bfloat16(device: torch.device) -> bool:
     return False
 
 
-def _check_no_run(run_dir: RunDir, resume: bool) -> None:
-    steps = list(state.list_checkpoints(run_dir.checkpoints))
-    if steps and not resume:
-        raise RecipeError(
-            f"{run_dir.path} already contains a run (checkpoint of step {steps[-1]}): use --resume, or choose another "
-            "--output"
-        )
-
-
 def _recipe_changes(run_dir: RunDir, recipe: Recipe) -> Iterator[str]:
     """Describe how the recipe differs from the one that the run started with."""
     if not run_dir.recipe.exists():
         return
     try:
-        values, _ = upgrade(tomllib.loads(run_dir.recipe.read_text(encoding="utf-8")))
+        values, _ = upgrade(toml.parse(read_text(run_dir.recipe)))
     except ValueError as error:
         yield f"cannot read {run_dir.recipe}, so changes of the recipe cannot be listed ({error})"
         return

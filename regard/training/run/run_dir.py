@@ -8,22 +8,35 @@ checkpoints/     checkpoints to resume from
 best/            the best model so far: a model folder for `regard.load`, with its step and metric in run.json
 cache/           the tokenizer of the run, and the encoded data
 tensorboard/     the metrics for TensorBoard, if the recipe enables it
+
+A run never writes into a directory that holds one of these names without a checkpoint: they are files of the person,
+or what is left of a run whose checkpoints were deleted.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from regard.files import atomic_folder, read_json, repair_folder, sync, write_json
+from regard.files import atomic_folder, find_leftovers, read_bytes, read_json, repair_folder, sync, write_json
 from regard.training.recipe.legacy_keys import upgrade_metrics
+from regard.training.run import state
 
 BEST_INFO = "run.json"
+STARTED_FILE = ".no-checkpoint-yet"
+"""In `checkpoints/` until the first checkpoint is complete: a run that was killed before it may start again."""
+
+
+class RunDirError(ValueError):
+    """The directory holds files that this run would overwrite. The message names them and what to do."""
+
+    exit_code = 2
 
 
 class RunDir:
@@ -38,6 +51,7 @@ class RunDir:
         self.checkpoints = self.path / "checkpoints"
         self.best = self.path / "best"
         self.cache = self.path / "cache"
+        self.tensorboard = self.path / "tensorboard"
         self.on_metrics: Callable[[Mapping[str, Any]], None] | None = None
         """Called with each line of metrics."""
 
@@ -64,12 +78,68 @@ class RunDir:
         finally:
             os.close(handle)
 
+    def check(self, *, resume: bool, overwrite: bool) -> None:
+        """Raise `RunDirError` if this run would overwrite anything but its own files. Changes nothing."""
+        resolved = os.path.realpath(self.path)
+        if resolved in (Path(resolved).anchor, os.path.realpath(os.environ.get("HOME", "/"))):
+            raise RunDirError(f"{self.path} is not a directory for a run: choose a new --output, such as runs/first")
+        if overwrite:
+            return
+        if steps := list(state.list_checkpoints(self.checkpoints)):
+            if not resume:
+                raise RunDirError(
+                    f"{self.path} already contains a run (checkpoint of step {steps[-1]}); nothing was changed. Use "
+                    "--resume to continue it, --overwrite to delete it and train again, or choose another --output"
+                )
+        elif self._started_file.exists():  # all files here are those of a run that kept nothing yet
+            if not resume and (self.recipe.exists() or self.best.exists()):
+                raise RunDirError(
+                    f"{self.path} contains a run that ended before its first checkpoint; nothing was changed. Use "
+                    "--resume to continue it, --overwrite to delete it, or choose another --output"
+                )
+        elif names := self._existing_names():
+            raise RunDirError(
+                f"{self.path} holds {', '.join(names)} but no checkpoint of a run; nothing was changed. Choose another "
+                "--output; or restore checkpoints/ and use --resume; or use --overwrite, which deletes these files"
+            )
+
+    def _existing_names(self) -> list[str]:
+        """Return the names of a run that exist here. Empty directories do not count."""
+        files = [
+            path.name for path in (self.recipe, self.overrides, self.metrics, self.log_file) if os.path.lexists(path)
+        ]
+        folders = (self.best, self.checkpoints, self.cache, self.tensorboard)
+        return files + [
+            f"{path.name}/" for path in folders if os.path.lexists(path) and (not path.is_dir() or any(path.iterdir()))
+        ]
+
+    @property
+    def _started_file(self) -> Path:
+        return self.checkpoints / STARTED_FILE
+
     def open(self) -> None:
         """Create the subdirectories, and repair what a killed process may have left."""
         self.checkpoints.mkdir(parents=True, exist_ok=True)
+        if not state.list_checkpoints(self.checkpoints):
+            self._started_file.touch()
         repair_folder(self.best)
-        for incomplete in self.path.glob(".*.part"):
+        for incomplete in find_leftovers(self.recipe):
             incomplete.unlink()
+
+    def mark_saved(self) -> None:
+        """Record that the run has a checkpoint."""
+        self._started_file.unlink(missing_ok=True)
+
+    def clear(self) -> None:
+        """Delete the files of an earlier run, except for log.txt and the cache, which checks itself what it may use."""
+        self._started_file.touch()
+        for checkpoint in state.list_checkpoints(self.checkpoints).values():
+            state.remove_directory(checkpoint)
+        state.prune_checkpoints(self.checkpoints, ())
+        self.overrides.unlink(missing_ok=True)
+        for folder in (self.best, self.tensorboard):
+            shutil.rmtree(folder, ignore_errors=True)
+        self.truncate_metrics(0)
 
     def read_overrides(self) -> dict[str, Any]:
         """Return the values that differ from the recipe's file, by dotted key."""
@@ -131,7 +201,7 @@ class RunDir:
 
 def read_metrics(path: Path) -> list[dict[str, Any]]:
     """Read a metrics.jsonl, also one of version 0.1. The last line may be incomplete in a running or killed run."""
-    lines = path.read_bytes().splitlines(keepends=True)
+    lines = read_bytes(path).splitlines(keepends=True)
     result = []
     for number, line in enumerate(lines, 1):
         try:

@@ -2,7 +2,8 @@
 
 A checkpoint is a directory `checkpoints/step-00000500` with two files: `state.json` for scalars and `state.safetensors`
 for tensors, without pickle. It is written under a temporary name, flushed to disk, and renamed when complete, so a
-directory with its final name is always intact.
+directory with its final name is always complete. `state.json` has the checksum of both, so that a checkpoint that was
+damaged later is not resumed from.
 
 No generator state is saved, because none is needed: before each batch torch's generator is seeded by a function of
 the run's seed and the position of the batch (`batch_seed`), so random numbers do not depend on earlier ones.
@@ -12,23 +13,24 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-import os
 import platform
 import re
 import shutil
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
 import torch
+from pydantic import TypeAdapter, ValidationError
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
 
 from regard.checkpoint.model_folder import CheckpointError
 from regard.checkpoint.tensor_files import write_safetensors
-from regard.files import atomic_folder, read_json, write_json
+from regard.checksums import check_files, with_checksums, without_checksums
+from regard.files import TEMPORARY_NAME, atomic_folder, read_json, temporary_path, write_json
 from regard.native.library import status
 from regard.training.recipe.legacy_keys import upgrade_state
 
@@ -36,6 +38,9 @@ PROGRESS_FILE, TENSORS_FILE = "state.json", "state.safetensors"
 CHECKPOINT_NAME = re.compile(r"step-(\d{8})")
 DAMAGED_PREFIX = "damaged-"
 """Prefix of checkpoints that are not resumed from: they are unreadable, or were saved after the loss had risen."""
+DAMAGED_NAME = re.compile(DAMAGED_PREFIX + CHECKPOINT_NAME.pattern)
+LEFTOVER_NAME = re.compile(TEMPORARY_NAME.format(name=f"({DAMAGED_PREFIX})?{CHECKPOINT_NAME.pattern}"))
+"""What a killed process may leave."""
 
 
 @dataclass(kw_only=True)
@@ -112,20 +117,37 @@ def save_checkpoint(
     path = folder / f"step-{progress.step:08d}"
     with atomic_folder(path) as temporary:
         write_safetensors(temporary / TENSORS_FILE, {name: value.detach() for name, value in tensors.items()})
-        write_json(temporary / PROGRESS_FILE, {"environment": environment, "progress": dataclasses.asdict(progress)})
+        values = {"environment": environment, "progress": dataclasses.asdict(progress)}
+        write_json(temporary / PROGRESS_FILE, with_checksums(values, [temporary / TENSORS_FILE]))
     return path
 
 
 def load_checkpoint(path: Path) -> Checkpoint:
     """Read a checkpoint, also one of version 0.1. Raises `CheckpointError` if it is unreadable."""
-    values = read_json(path / PROGRESS_FILE, CheckpointError)
+    stored = read_json(path / PROGRESS_FILE, CheckpointError)
+    values = without_checksums(stored, path / PROGRESS_FILE, CheckpointError)
+    check_files(path, stored, CheckpointError)
     try:
-        saved_environment, progress = upgrade_state(values)
-        return Checkpoint(TrainingProgress(**progress), load_file(path / TENSORS_FILE), saved_environment)
+        saved_environment, values = upgrade_state(values)
+        if not isinstance(saved_environment, dict):
+            raise TypeError(f"environment is {saved_environment!r}")
+        progress = _read_progress(values)
+        return Checkpoint(progress, load_file(path / TENSORS_FILE), saved_environment)
     except (SafetensorError, OSError) as error:
         raise CheckpointError(f"{path} cannot be read ({error})") from None
     except (TypeError, KeyError, AttributeError, ValueError) as error:
         raise CheckpointError(f"{path} was written by another version of regard, or is damaged ({error})") from None
+
+
+def _read_progress(values: Mapping[str, Any]) -> TrainingProgress:
+    """Check the types of all values."""
+    types = get_type_hints(TrainingProgress)
+    for name, value in values.items():
+        try:
+            TypeAdapter(types.get(name, Any)).validate_python(value, strict=True)
+        except ValidationError as error:
+            raise ValueError(f"{name} is {value!r}: {error.errors()[0]['msg']}") from None
+    return TrainingProgress(**values)
 
 
 def load_last_checkpoint(folder: Path) -> tuple[Checkpoint, list[str]] | None:
@@ -144,7 +166,8 @@ def load_last_checkpoint(folder: Path) -> tuple[Checkpoint, list[str]] | None:
         return checkpoint, list(errors.values())
     if errors:
         raise CheckpointError(
-            f"{'; '.join(errors.values())}. No readable checkpoint left: remove {folder} to start again"
+            f"{'; '.join(errors.values())}. No readable checkpoint is left, and nothing was changed: restore one in "
+            f"{folder}, or use --overwrite to delete the run and train again"
         )
     return None
 
@@ -171,14 +194,15 @@ def prune_checkpoints(folder: Path, keep: Iterable[int]) -> None:
         if step not in steps_to_keep:
             remove_directory(path)
     last_step = f"{max(checkpoints, default=0):08d}"
-    damaged = [path for path in folder.glob(f"{DAMAGED_PREFIX}step-*") if path.name[-8:] <= last_step]
-    for path in [*folder.glob(".step-*"), *damaged]:
-        shutil.rmtree(path, ignore_errors=True)
+    for path in folder.iterdir():
+        is_old = DAMAGED_NAME.fullmatch(path.name) and path.name[-8:] <= last_step
+        if is_old or LEFTOVER_NAME.fullmatch(path.name):
+            shutil.rmtree(path, ignore_errors=True)
 
 
 def remove_directory(path: Path) -> None:
     """Remove a directory. It is renamed first, so that no incomplete directory ever has its name."""
     if path.exists():
-        trash = path.with_name(f".{path.name}.{os.getpid()}.gone")
+        trash = temporary_path(path, "gone")
         path.rename(trash)
         shutil.rmtree(trash, ignore_errors=True)

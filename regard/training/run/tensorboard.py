@@ -34,7 +34,7 @@ def summary_writer_class() -> type[Any]:
 @contextmanager
 def write_events(run_dir: RunDir) -> Iterator[None]:
     """Write the metrics so far, and each line that is appended inside the block."""
-    folder = run_dir.path / "tensorboard"
+    folder = run_dir.tensorboard
     shutil.rmtree(folder, ignore_errors=True)
     writer = summary_writer_class()(str(folder))
 

@@ -1,6 +1,8 @@
 """The files of a model folder: regard.json and its versions, labels, companions, stale files."""
 
 import json
+import os
+import signal
 import subprocess
 import sys
 
@@ -95,8 +97,8 @@ def test_an_old_quantization_file_is_read_until_the_folder_is_written(folder):
 def test_companions_are_the_other_files_and_no_record_of_the_weights(folder):
     (folder / "target").mkdir()
     copied = ["added_tokens.json", "generation_config.json", "merges.txt", "source.spm", "target/tokenizer.json"]
-    copied += ["target_vocab.json", "tokenizer.json", "tokenizer_config.json", "vocab.json", "vocab.of.another.name"]
-    for name in [*copied, "notes.txt", "engine.json", "pytorch_model.bin", "target/notes.txt"]:
+    copied += ["target_vocab.json", "tokenizer.json", "tokenizer_config.json", "vocab.json"]
+    for name in [*copied, "vocab.of.another.name", "notes.txt", "engine.json", "pytorch_model.bin", "target/notes.txt"]:
         (folder / name).write_text("{}")
     write_info(folder, quantization=RECORD, task="classify", unknown=[1])
     companions = ModelFolder(folder).companions()
@@ -153,3 +155,112 @@ def test_what_was_written_is_read_from_the_same_object(folder):
     model.write({"model_type": "other"}, {"a": torch.zeros(1)}, Companions({"generation_config.json": b'{"a": 1}'}, {}))
     assert model.config == {"model_type": "other"}
     assert model.generation_config == {"a": 1}
+
+
+def test_only_files_that_a_model_has_are_copied_also_from_links(folder, tmp_path):
+    """A Hugging Face cache is a folder of links. A link of another name is not copied, wherever it points to."""
+    secret = tmp_path / "secret"
+    secret.write_text("secret")
+    (tmp_path / "blob").write_text("{}")
+    for name, content in (("tokenizer.json", tmp_path / "blob"), ("tokenizer_x", secret), ("x.model", secret)):
+        (folder / name).symlink_to(content)
+    save(load(folder)[0], tmp_path / "copy", companions=ModelFolder(folder).companions())
+    assert names(tmp_path / "copy") == ["config.json", "model.safetensors", "tokenizer.json"]
+    assert not (tmp_path / "copy" / "tokenizer.json").is_symlink()
+
+
+def content_of(folder):
+    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def old_model(folder):
+    """A model with a tokenizer of its own, also for the target, and a file of the person."""
+    for name in ("vocab.txt", "target/tokenizer.json", "generation_config.json", "notes.txt", "pytorch_model.bin"):
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_text("{}")
+    write_info(folder, task="classify", labels=["a", "b"])
+    return content_of(folder)
+
+
+NEW = Companions({"tokenizer.json": b"{1}", "merges.txt": b"", "target/tokenizer.json": b"{2}"}, {"task": "other"})
+
+
+@pytest.mark.parametrize("call", ["fsync", "replace", "unlink"])
+@pytest.mark.parametrize("number", [1, 2, 3, 4, 5])
+def test_a_model_is_replaced_as_a_whole_or_not_at_all(folder, monkeypatch, call, number):
+    """A disk that fills, or any other failure, at any file."""
+    before, real, calls = old_model(folder), getattr(os, call), []
+
+    def failing(*args, **kwargs):
+        calls.append(args)
+        if len(calls) == number:
+            raise OSError(28, os.strerror(28))
+        return real(*args, **kwargs)
+
+    network = network_of("GPT2LMHeadModel")
+    monkeypatch.setattr(os, call, failing)
+    with pytest.raises(OSError, match="No space left"):
+        save(network, folder, companions=NEW)
+    monkeypatch.undo()
+    assert content_of(folder) == before
+    save(network, folder, companions=NEW)
+    expected = {"config.json", "model.safetensors", "regard.json", "notes.txt", *NEW.files}
+    assert set(content_of(folder)) == expected
+
+
+KILLED = """
+import os, signal, sys
+import torch
+from regard.checkpoint.model_folder import Companions, ModelFolder
+real, left = os.{call}, [{number}]
+
+def killing(*args, **kwargs):
+    left[0] -= 1
+    if not left[0]:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return real(*args, **kwargs)
+
+os.{call} = killing
+companions = Companions({{"merges.txt": b"x"}}, {{}})
+ModelFolder(sys.argv[1]).write({{"model_type": "new"}}, {{"a": torch.zeros(2)}}, companions)
+"""
+
+
+@pytest.mark.parametrize(("call", "number"), [("fsync", 2), ("replace", 1), ("replace", 2), ("replace", 3)])
+def test_a_kill_leaves_the_old_model_or_one_that_says_what_happened(folder, call, number):
+    before = old_model(folder)
+    script = KILLED.format(call=call, number=number)
+    done = subprocess.run([sys.executable, "-c", script, folder], check=False, timeout=120)
+    assert done.returncode == -signal.SIGKILL
+    if call == "fsync":  # nothing was renamed yet
+        visible = {name: content for name, content in content_of(folder).items() if not name.startswith(".")}
+        assert visible == before
+        load(folder)
+    else:
+        with pytest.raises(
+            CheckpointError, match="is half replaced: a process was killed while it wrote a model there"
+        ):
+            load(folder)
+    save(network_of("GPT2LMHeadModel"), folder, companions=NEW)
+    expected = {"config.json", "model.safetensors", "regard.json", "notes.txt", *NEW.files}
+    assert set(content_of(folder)) == expected
+    load(folder)
+
+
+def test_links_in_the_folder_are_replaced_and_not_written_through(folder, tmp_path):
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    for name in ("tokenizer.json", "model.safetensors", "config.json"):
+        (outside / name).write_text("mine")
+        (folder / name).unlink(missing_ok=True)
+        (folder / name).symlink_to(outside / name)
+    (folder / "target").symlink_to(outside)
+    save(network_of("GPT2LMHeadModel"), folder, companions=NEW)
+    assert {path.read_text() for path in outside.iterdir()} == {"mine"}
+    assert not any(path.is_symlink() for path in folder.rglob("*"))
+    assert (folder / "target" / "tokenizer.json").read_bytes() == b"{2}"
+    (folder / "target" / "tokenizer.json").unlink()
+    (folder / "target").rmdir()
+    (folder / "target").symlink_to(outside)
+    save(network_of("GPT2LMHeadModel"), folder, companions=Companions({}, {}))
+    assert {path.read_text() for path in outside.iterdir()} == {"mine"}

@@ -1,11 +1,14 @@
 """Missing or invalid folders, configs and shards."""
 
 import json
+import os
 
 import pytest
 from unit.checkpoint.folders import network_of, refusal, same, says, weights, write_folder
 
+import regard
 from regard.checkpoint.load import load
+from regard.checkpoint.model_folder import CheckpointError
 from regard.checkpoint.tensor_files import WEIGHTS_FILE, write_tensors
 from regard.files import write_json
 
@@ -148,3 +151,22 @@ def test_one_file_goes_before_stale_shards(sharded):
     write_folder(sharded.parent / "other", seed=1, num_hidden_layers=1)
     (sharded / WEIGHTS_FILE).write_bytes((sharded.parent / "other" / WEIGHTS_FILE).read_bytes())
     assert same(load(sharded)[0], other)
+
+
+def test_a_link_to_itself_beside_the_weights(tmp_path):
+    folder = write_folder(tmp_path, num_hidden_layers=1)
+    (folder / "loop").symlink_to("loop")
+    (folder / "tokenizer_x").symlink_to("loop")
+    regard.load(folder, precision="float32")
+    (folder / "config.json").unlink()
+    (folder / "config.json").symlink_to("config.json")
+    with pytest.raises(CheckpointError, match=r"config\.json cannot be read"):
+        regard.load(folder)
+
+
+def test_a_config_that_is_a_pipe(tmp_path):
+    folder = write_folder(tmp_path, num_hidden_layers=1)
+    (folder / "config.json").unlink()
+    os.mkfifo(folder / "config.json")
+    with pytest.raises(CheckpointError, match=r"config\.json cannot be read: is a pipe"):
+        regard.load(folder)

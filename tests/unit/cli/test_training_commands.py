@@ -11,6 +11,7 @@ from unit.training.recipes import load_recipe
 from unit.training.tiny_data import write_recipe
 
 import regard
+from regard.cli import demo
 from regard.cli.main import app
 from regard.families.transformer import transformer_2017
 from regard.training.losses.cross_entropy import CHUNK_LOGITS
@@ -197,3 +198,12 @@ def test_the_estimate_of_memory_is_of_the_right_size(tmp_path, agreement):
     assert loss.count == 320
     estimate = estimate_memory(recipe, network.config)[1]
     assert measured < estimate < 3 * measured
+
+
+def test_the_demo_changes_no_file_of_somebody(tmp_path, monkeypatch):
+    monkeypatch.setattr(demo, "TRAIN_DAYS", 60)
+    (tmp_path / "recipe.toml").write_text("# mine")
+    refused = run("demo", "--output", tmp_path)
+    assert refused.exit_code == 2
+    assert "holds recipe.toml with a content of its own; nothing was changed" in " ".join(refused.stderr.split())
+    assert [(path.name, path.read_text()) for path in tmp_path.iterdir()] == [("recipe.toml", "# mine")]

@@ -130,7 +130,7 @@ def test_what_was_cut_split_or_unfinished_is_said(tmp_path):
     given = "\n".join(["a dog", " ".join(SENTENCES[:9]), "dog " * 80])
     for stream in ([], ["--stream"]):
         said = run("translate", folder, "--max-new-tokens", 2, *stream, given=given).err
-        assert "1 of 3 texts: longer than the network allows: processed in chunks of whole sentences" in said
+        assert "2 of 3 texts: longer than the network allows: processed in chunks of whole sentences" in said
         assert re.search(r"1 of 3 texts: longer than the network allows: \d+ input tokens truncated", said)
         assert "unfinished after the maximum of 2 tokens" in said
 

@@ -1,5 +1,6 @@
 """The encoded corpus: the ids of the tokenizer, reused while nothing changes, never half written."""
 
+import json
 import os
 import shutil
 from dataclasses import replace
@@ -170,6 +171,35 @@ def test_a_damaged_corpus_is_made_again(tmp_path):
         with pytest.raises(CorpusError):
             Corpus(corpus.folder)
         assert rows(encode(source, encoder, tmp_path / "cache")) == expected
+
+
+@pytest.mark.parametrize("name", ["source.values", "target.values", "target.offsets", "corpus.json"])
+def test_one_flipped_bit_in_a_corpus_is_noticed(tmp_path, capsys, name):
+    source, encoder = parallel(tmp_path), PairEncoder(tokenizer=WORDS)
+    corpus = encode(source, encoder, tmp_path / "cache")
+    expected, path = rows(corpus), corpus.folder / name
+    content = bytearray(path.read_bytes())
+    content[content.index(b'"examples": ') + 12 if name == "corpus.json" else 8] ^= 1
+    path.write_bytes(content)
+    assert rows(encode(source, encoder, tmp_path / "cache")) == expected
+    if name.endswith("values"):  # the others are found when the corpus is opened
+        assert f"{name} is damaged: its checksum is wrong; the data is encoded again" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("key", "value"), [("rows", "many"), ("cuts", [1]), ("columns", 3), ("files", None), ("columns", {"source": "x"})]
+)
+def test_values_of_the_wrong_type_are_told(tmp_path, key, value):
+    """A corpus of an earlier version, which has no checksums."""
+    corpus = encode(parallel(tmp_path), PairEncoder(tokenizer=WORDS), tmp_path / "cache")
+    path = corpus.folder / "corpus.json"
+    stored = json.loads(path.read_text())
+    old = {name: stored[name] for name in stored if "crc32" not in name}
+    path.write_text(json.dumps({**old, key: value}))
+    with pytest.raises(CorpusError, match=r"corpus\.json is damaged .*: encode the corpus again"):
+        Corpus(corpus.folder)
+    path.write_text(json.dumps(old))
+    Corpus(corpus.folder)
 
 
 def test_what_fails_leaves_the_old_corpus(tmp_path):

@@ -116,3 +116,14 @@ def test_what_is_unlike_training_says_which_is_which(tmp_path, split, change, ye
     (found,) = examine("generate", {Split.TRAIN: files[:1], split: files[1:]}).findings
     assert (found.kind, found.file) == ("unlike-training", str(files[1]))
     assert found.message == f"100% of this text is {yes}, the training data is {no}"
+
+
+@pytest.mark.parametrize("quick", [False, True])
+def test_a_file_of_empty_lines_blocks_training(tmp_path, quick):
+    (tmp_path / "a").write_text("\n \n\n")
+    (tmp_path / "b").write_text("\n\n\n")
+    files = {Split.TRAIN: [tmp_path / "a", tmp_path / "b"]}
+    report = examine_quick("translate", files) if quick else examine("translate", files)
+    assert not report.ok
+    assert "no-example" in {finding.kind for finding in report.findings}
+    assert not examine("generate", {Split.TRAIN: [tmp_path / "a"]}).ok

@@ -1,5 +1,6 @@
 """The library is built once, cached, and not used if it cannot be built."""
 
+import hashlib
 import os
 import shutil
 import subprocess
@@ -12,7 +13,7 @@ import torch
 
 from regard.native import build as building
 from regard.native import library, selftest
-from regard.native.build import NotBuiltError, build
+from regard.native.build import NotBuiltError, build, checksum_file
 
 
 @pytest.fixture
@@ -44,7 +45,7 @@ def test_it_is_built_once(empty_cache, avx2_cpu, tmp_path, monkeypatch):
     first = build()
     assert (first, calls()) == (build(), 1)
     assert first.read_text() == "made\n"
-    assert list(empty_cache.iterdir()) == [first]  # no temporary files are left
+    assert sorted(empty_cache.iterdir()) == [checksum_file(first), first]  # no temporary files are left
 
 
 def test_another_source_is_another_library(empty_cache, tmp_path, monkeypatch):
@@ -109,7 +110,96 @@ def test_two_processes_build_one_library(empty_cache):
         pytest.skip("the native library is not available")
     both = [subprocess.Popen([sys.executable, "-c", code], env=environment) for _ in range(2)]
     assert [one.wait() for one in both] == [0, 0]
-    assert len(list(empty_cache.iterdir())) == 1
+    assert len(list(empty_cache.iterdir())) == 2  # the library and its checksum
+
+
+def truncate(path):
+    path.write_bytes(path.read_bytes()[:2])
+
+
+def flip_a_bit(path):
+    content = bytearray(path.read_bytes())
+    content[1] ^= 1
+    path.write_bytes(content)
+
+
+def plant_by_another_user(path):
+    """A library of another user, with a checksum that fits."""
+    for file, content in ((path, b"evil\n"), (checksum_file(path), hashlib.sha256(b"evil\n").hexdigest().encode())):
+        file.write_bytes(content)
+        os.chown(file, 4242, 4242)
+
+
+def plant_a_link(path):
+    evil = path.parent.parent / "evil.so"
+    evil.write_bytes(b"evil\n")
+    path.unlink()
+    path.symlink_to(evil)
+    checksum_file(path).write_bytes(hashlib.sha256(b"evil\n").hexdigest().encode())
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        truncate,
+        flip_a_bit,
+        lambda path: path.write_bytes(b""),
+        lambda path: checksum_file(path).unlink(),
+        lambda path: checksum_file(path).write_bytes(b"\xff"),
+        lambda path: path.chmod(0o722),
+        plant_a_link,
+        pytest.param(plant_by_another_user, marks=pytest.mark.skipif(os.getuid() != 0, reason="only root can chown")),
+    ],
+    ids=["truncated", "flipped", "empty", "no checksum", "wrong checksum", "writable", "link", "another user"],
+)
+def test_a_library_that_was_changed_is_built_again(empty_cache, avx2_cpu, tmp_path, monkeypatch, damage):
+    calls = counting(tmp_path, monkeypatch)
+    first = build()
+    damage(first)
+    assert (build(), calls()) == (first, 2)
+    assert first.read_bytes() == b"made\n"
+    assert not first.is_symlink()
+    assert (build(), calls()) == (first, 2)
+
+
+def test_a_library_of_another_program_is_not_used(empty_cache, avx2_cpu, tmp_path, monkeypatch):
+    """It has the right checksum, but not the functions."""
+    counting(tmp_path, monkeypatch)
+    path = build()
+    shutil.copy(next(Path(torch.__file__).parent.glob("lib/libgomp*")), path)
+    path.chmod(0o700)
+    checksum_file(path).write_bytes(hashlib.sha256(path.read_bytes()).hexdigest().encode())
+    library._load_library.cache_clear()
+    try:
+        assert not library.available()
+        assert "undefined symbol" in library.status()
+    finally:
+        library._load_library.cache_clear()
+
+
+def test_a_compiler_that_hangs_is_stopped_with_its_children(empty_cache, avx2_cpu, tmp_path, monkeypatch):
+    monkeypatch.setattr(building, "TIME_LIMIT", 0.5)
+    counting(tmp_path, monkeypatch, text=f"sleep 60 & echo $! > '{tmp_path}/child'; wait")
+    with pytest.raises(NotBuiltError, match=r"could not compile the native library: no result after 0\.5 seconds"):
+        build()
+    child = Path(f"/proc/{(tmp_path / 'child').read_text().strip()}/stat")
+    assert not child.exists() or child.read_text().split()[2] == "Z"
+
+
+def test_output_that_is_no_text(empty_cache, tmp_path, monkeypatch):
+    counting(tmp_path, monkeypatch, text=r"printf '\377 wrong' >&2; exit 1")
+    with pytest.raises(NotBuiltError, match="could not compile the native library: \N{REPLACEMENT CHARACTER} wrong"):
+        build()
+
+
+def test_what_killed_builds_left_is_removed(empty_cache, avx2_cpu, tmp_path, monkeypatch):
+    counting(tmp_path, monkeypatch)
+    (empty_cache / "build-x1").mkdir(parents=True, mode=0o700)
+    (empty_cache / "build-x1" / "native.so").write_text("half")
+    (empty_cache / "mine").mkdir()
+    empty_cache.chmod(0o700)
+    path = build()
+    assert sorted(empty_cache.iterdir()) == sorted([path, checksum_file(path), empty_cache / "mine"])
 
 
 EMULATED = Path(__file__).parent / "avx512_emulation.h"
@@ -229,7 +319,9 @@ def test_a_folder_that_others_may_write_to(empty_cache, tmp_path, monkeypatch):
     assert build().is_file()
     assert empty_cache.stat().st_mode & 0o777 == 0o700
     empty_cache.chmod(0o777)
-    with pytest.raises(NotBuiltError, match=r"owned by another user or writable by others, .* run chmod 700"):
+    with pytest.raises(
+        NotBuiltError, match=r"owned by another user or writable by others, .* delete it, and it is made anew"
+    ):
         build()
     empty_cache.chmod(0o700)
     monkeypatch.setattr(os, "getuid", lambda: 4242)

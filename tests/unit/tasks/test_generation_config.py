@@ -113,3 +113,24 @@ def test_prefixes_are_listed_by_task(tmp_path):
     assert read(tmp_path, {"task_specific_params": tasks}).prefixes == {"summarization": "summarize: "}
     with pytest.raises(ValueError, match=r"config\.json: task_specific_params"):
         read(tmp_path, {"task_specific_params": [1]})
+
+
+@pytest.mark.parametrize("key", ["num_beams", "length_penalty", "min_length", "repetition_penalty"])
+@pytest.mark.parametrize("value", ["Infinity", "-Infinity", "NaN", "1e400", "1e30"])
+def test_numbers_without_meaning_are_refused(tmp_path, key, value):
+    with pytest.raises(ValueError, match=rf"generation_config\.json: {key} is .*; expected a"):
+        read(tmp_path, generation=f'{{"{key}": {value}}}')
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((10**9, 1, None), "the beam size must be at most 1,000, found 1,000,000,000"),
+        ((None, 10**9, None), "the beam size must be at most 1,000"),
+        ((4, 1, 1e300), "length_penalty must be between -50 and 50"),
+        ((4, 1, float("nan")), "length_penalty must be between -50 and 50"),
+    ],
+)
+def test_searches_that_no_machine_can_run_are_refused(tmp_path, arguments, message):
+    with pytest.raises(ValueError, match=message):
+        read(tmp_path).search_strategy(*arguments)

@@ -32,14 +32,43 @@ def test_sentences_end_where_a_reader_ends_them(text, expected):
 
 @given(TEXTS, st.integers(1, 20))
 def test_chunks_lose_nothing_and_fit(text, max_length):
-    """Every word is in one chunk, in order; only a single sentence may be too long; no two chunks could be joined."""
-    spans = split_to_fit(text, lambda part: len(part) <= max_length)
+    """Every word is in one chunk, in order; every chunk fits; no two chunks of whole sentences could be joined."""
+    spans = list(split_to_fit(text, lambda part: len(part) <= max_length))
     parts = substrings(text, spans)
     if len(text) <= max_length:
         assert parts == [text]
         return
     assert "".join("".join(parts).split()) == "".join(text.split())
-    assert all(len(part) <= max_length or len(sentence_spans(part)) == 1 for part in parts)
-    for (start, _), (following, end) in pairwise(spans):
-        first = sentence_spans(text[following:end])[0][1]
-        assert following + first - start > max_length
+    assert all(len(part) <= max_length for part in parts)
+    starts = {start for start, _ in sentence_spans(text)}
+    ends = {end for _, end in sentence_spans(text)}
+    for (start, middle), (following, end) in pairwise(spans):
+        if {start, following} <= starts and {middle, end} <= ends:
+            first = sentence_spans(text[following:end])[0][1]
+            assert following + first - start > max_length
+
+
+@given(TEXTS, st.integers(1, 20))
+def test_words_stay_whole_where_they_fit(text, max_length):
+    spans = split_to_fit(text, lambda part: len(part) <= max_length)
+    words = [word for start, end in spans for word in text[start:end].split()]
+    if all(len(word) <= max_length for word in text.split()):
+        assert all(word in text.split() for word in words)
+
+
+def test_a_long_text_is_measured_in_short_parts():
+    """Otherwise a text of n characters would take n² time, and Ctrl-C would wait for a call with all of it."""
+    measured = []
+
+    def fits(part):
+        if len(part) > 10_000:
+            return False  # as a caller does that knows how long a token may be
+        measured.append(len(part))
+        return len(part) <= 500
+
+    for text in ("word " * 20_000, "x" * 100_000, "A sentence of six words ends. " * 3_000):
+        measured.clear()
+        spans = list(split_to_fit(text, fits))
+        assert len("".join(text[start:end] for start, end in spans).replace(" ", "")) == len(text.replace(" ", ""))
+        assert sum(measured) < 30 * len(text)
+        assert len(spans) < 2.2 * len(text) / 500

@@ -109,14 +109,30 @@ def split_into_chunks(model, text):
     return parts
 
 
-def test_a_single_sentence_that_is_too_long_is_truncated(short):
+def test_a_single_sentence_that_is_too_long_is_split_between_words(short):
     sentence = "dog " * 79 + "dog"
     ids = short.tokenizer.encode(sentence).ids
     result = translate_one(short, sentence, max_new_tokens=5)
-    assert (result.truncated, result.chunks) == (len(ids) - 48, 1)
+    assert (result.truncated, result.chunks) == (0, -(-len(ids) // 47))
+    parts = ["dog " * 46 + "dog", "dog " * 32 + "dog"]
+    assert result.text == " ".join(translate_one(short, part, max_new_tokens=5).text for part in parts)
     both = translate_one(short, f"a man. {sentence}. the end.", max_new_tokens=5)
-    assert both.truncated > 0
-    assert both.chunks == 3
+    assert (both.truncated, both.chunks) == (0, 4)
+
+
+def test_a_very_long_line_is_never_encoded_as_a_whole(short, monkeypatch):
+    lengths = []
+    real = short.tokenizer.encode_batch_ids
+    monkeypatch.setattr(
+        short.tokenizer,
+        "encode_batch_ids",
+        lambda texts, **more: lengths.extend(map(len, texts)) or real(texts, **more),
+    )
+    text = "dog " * 4000
+    result = translate_one(short, text, max_new_tokens=1)
+    assert result.chunks >= 4000 // 48
+    assert max(lengths) <= 64 * 48
+    assert sum(lengths) < 60 * len(text)
 
 
 @pytest.mark.parametrize("options", [{}, dict(beam=3), dict(target_prefix="the man"), dict(max_new_tokens=3)], ids=str)

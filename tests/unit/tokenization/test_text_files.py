@@ -2,12 +2,16 @@
 
 import gzip
 import lzma
+import os
 
 import pytest
 import zstandard
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from regard.cli.until_error import UntilError
+from regard.data.line_blocks import read_raw_blocks
+from regard.tokenization import text_files
 from regard.tokenization.text_files import DataError, format_suffix, open_decompressed, read_lines, read_raw_lines
 
 TEXT = "first line\nzweite Zeile äöü\n\nпоследняя\n"
@@ -98,3 +102,30 @@ def test_the_ending_that_tells_the_format():
     assert [format_suffix(name) for name in ("a.tsv", "a.TSV.gz", "a.b.jsonl.zst", "a", "a.gz")] == [
         ".tsv", ".tsv", ".jsonl", "", "",
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", ["pipe", "device", "loop"])
+@pytest.mark.parametrize("ending", ["", ".gz"])
+def test_what_is_no_regular_file_is_refused_at_once(tmp_path, kind, ending):
+    path = tmp_path / f"file.txt{ending}"
+    match kind:
+        case "pipe":
+            os.mkfifo(path)
+        case "device":
+            path.symlink_to("/dev/zero")
+        case "loop":
+            path.symlink_to(path.name)
+    with pytest.raises(DataError, match=r"is a pipe, socket or device; expected a regular file|symbolic links"):
+        next(read_lines(path))
+
+
+@pytest.mark.parametrize("ending", COMPRESS)
+@pytest.mark.parametrize("read", [read_raw_lines, read_raw_blocks])
+def test_a_line_without_an_end_does_not_fill_the_memory(tmp_path, monkeypatch, ending, read):
+    monkeypatch.setattr(text_files, "MAX_LINE_BYTES", 1000)
+    path = write(tmp_path, b"a\n" + 999 * b"x" + b"\n" + 5000 * b"x" + b"\nb\n", ending)
+    found = UntilError(read(path))
+    lines = [line for item in found for line in ([item[1]] if read is read_raw_lines else item)]
+    assert [len(line) for line in lines] == [2, 1000]
+    with pytest.raises(DataError, match=r"line 3: the line has more than 1,000 bytes: not a text file"):
+        found.raise_error()

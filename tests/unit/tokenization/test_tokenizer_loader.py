@@ -1,13 +1,17 @@
 """Loading: the family is inferred from the files, and errors name what is wrong with them."""
 
+import base64
 import json
+import re
 import shutil
+import struct
 
 import pytest
 from unit.tokenization.sample_texts import texts
 from unit.tokenization.vocabularies import LAYOUTS, corpus, train_sentencepiece
 
 from regard.tokenization.algorithms import ByteBPE, WordPiece
+from regard.tokenization.io import TokenizerError
 from regard.tokenization.tokenizer_loader import load_tokenizer
 from regard.tokenization.tokenizer_trainer import train_tokenizer
 
@@ -239,3 +243,63 @@ def test_a_reader_never_sees_half_a_file(tmp_path, monkeypatch):
     (tmp_path).write_text("a file")
     with pytest.raises(ValueError, match="is a file; expected a directory"):
         new.save(tmp_path)
+
+
+def tokenizer_json(folder, **parts):
+    """Write a tokenizer.json with a normalizer, pre-tokenizer or decoder of its own."""
+    backend = train_tokenizer(ByteBPE(size=300), ["the dog sleeps"])._backend
+    values = json.loads(backend.to_str()) | parts
+    (folder / "tokenizer.json").write_text(json.dumps(values))
+    return folder
+
+
+REPLACE = {"type": "Replace", "pattern": {"String": "x"}, "content": "xxxx"}
+
+
+def charsmap(size):
+    return {
+        "type": "Precompiled",
+        "precompiled_charsmap": base64.b64encode(struct.pack("<I", size) + b"x" * 8).decode(),
+    }
+
+
+@pytest.mark.parametrize(
+    ("normalizer", "message"),
+    [
+        (charsmap(2**32 - 8), "precompiled_charsmap is corrupt"),
+        ({"type": "Sequence", "normalizers": [charsmap(4000)]}, "precompiled_charsmap is corrupt"),
+        ({"type": "Precompiled", "precompiled_charsmap": "@"}, "precompiled_charsmap is not base64"),
+        ({"type": "Replace", "pattern": {"String": ""}, "content": "x" * 65}, "makes texts up to 65 times longer"),
+        (
+            {
+                "type": "Sequence",
+                "normalizers": 6 * [{"type": "Replace", "pattern": {"String": "x"}, "content": "xxxx"}],
+            },
+            "makes texts up to 4,096 times longer",
+        ),
+        ({"type": "Prepend", "prepend": "x" * 10**6}, "makes texts up to 1,000,000 times longer"),
+    ],
+)
+@pytest.mark.parametrize("spelling", ["plain", "escaped"])
+def test_a_tokenizer_that_would_fill_the_memory_is_refused(tmp_path, normalizer, message, spelling):
+    tokenizer_json(tmp_path, normalizer=normalizer)
+    if spelling == "escaped":
+        path = tmp_path / "tokenizer.json"
+        path.write_text(re.sub('"(P|R)(?=recompiled|eplace|repend)', r'"\\u00\1', path.read_text()).translate({}))
+        path.write_text(path.read_text().replace("\\u00P", "\\u0050").replace("\\u00R", "\\u0052"))
+    with pytest.raises(TokenizerError, match=rf"tokenizer\.json: .*{message}"):
+        load_tokenizer(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [
+        {"pre_tokenizer": {"type": "Split", "pattern": {"Regex": "(x+x+)+y"}, "behavior": "Isolated", "invert": False}},
+        {"model": {"type": "WordLevel", "vocab": {"a": 0}, "unk_token": "[UNK]"}, "pre_tokenizer": None},
+    ],
+    ids=["backtracking", "no unknown token"],
+)
+def test_a_panic_of_the_library_is_an_error(tmp_path, parts):
+    tokenizer_json(tmp_path, post_processor=None, **parts)
+    with pytest.raises(TokenizerError, match="the tokenizer cannot"):
+        load_tokenizer(tmp_path).encode("x" * 60)

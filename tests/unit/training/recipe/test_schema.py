@@ -1,4 +1,5 @@
 import math
+import os
 import tomllib
 from pathlib import Path
 
@@ -307,3 +308,32 @@ def test_there_is_a_ready_recipe_for_every_objective():
 def test_a_ready_recipe_that_is_not_there():
     with pytest.raises(ValueError, match=r"no preset recipe 'translat' \(did you mean 'translate'\?\)"):
         presets.preset_text("translat")
+
+
+@pytest.mark.parametrize("value", ["[" * 3000 + "]" * 3000, "{a = " * 500 + "1" + "}" * 500, "[" * 40 + "]" * 40])
+def test_deep_nesting_is_an_error_of_one_line(tmp_path, value):
+    path = tmp_path / "recipe.toml"
+    path.write_text(f"x = {value}\n{TEXT}")
+    with pytest.raises(RecipeError, match="nested too deeply"):
+        load_recipe(path)
+    path.write_text(TEXT)
+    with pytest.raises(RecipeError):
+        load_recipe(path, [f"data.columns={value}"])
+
+
+@pytest.mark.parametrize(
+    "override",
+    ["tokenizer.size=1e9", "training.threads=100000", "network.model_dim=1000000000", "network.layers=1000000"],
+)
+def test_sizes_that_no_machine_has(tmp_path, override):
+    path = tmp_path / "recipe.toml"
+    path.write_text(TEXT)
+    key = override.partition("=")[0]
+    with pytest.raises(RecipeError, match=rf"{key.rpartition('.')[2]}.*less than or equal to"):
+        load_recipe(path, [override])
+
+
+def test_a_recipe_that_is_a_pipe(tmp_path):
+    os.mkfifo(tmp_path / "recipe.toml")
+    with pytest.raises(RecipeError, match=r"recipe\.toml cannot be read: is a pipe"):
+        load_recipe(tmp_path / "recipe.toml")

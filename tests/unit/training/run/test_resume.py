@@ -220,9 +220,11 @@ def test_a_run_that_failed_before_its_first_state_is_simply_begun(tmp_path):
         train(recipe, {**SHORT, "training.freeze": ["encodr"]}, output=tmp_path / "run")
     assert not (tmp_path / "run").exists()  # the error came before anything was written
     (tmp_path / "run").mkdir()
-    (tmp_path / "run" / "recipe.toml").write_text("")
-    (tmp_path / "run" / "metrics.jsonl").write_text('{"step": 1}\n')
-    train(recipe, SHORT, output=tmp_path / "run")
+    (tmp_path / "train.a").write_bytes(b"\xff\n")
+    with pytest.raises(ValueError, match=r"train\.a, line 1"):
+        train(recipe, SHORT, output=tmp_path / "run")
+    write_recipe(tmp_path)
+    train(recipe, SHORT, output=tmp_path / "run")  # nothing was kept that could be lost
     assert steps_of(tmp_path / "run") == [5, 6]
 
 
@@ -231,13 +233,11 @@ def test_a_tokenizer_is_learnt_again_for_other_settings_and_other_data(tmp_path)
     place = tmp_path / "run" / "cache" / "tokenizer"
     sizes = []
     for change in ({}, {"tokenizer.size": 10}, {}):
-        train(recipe, {**SHORT, **change}, output=tmp_path / "run")
+        train(recipe, {**SHORT, **change}, output=tmp_path / "run", overwrite=True)
         sizes.append(len(json.loads((place / "tokenizer.json").read_text())["model"]["vocab"]))
-        for path in (tmp_path / "run" / "checkpoints").iterdir():
-            state.remove_directory(path)
     assert sizes[0] == sizes[2] > sizes[1] == 10
     (tmp_path / "train.a").write_text((tmp_path / "train.a").read_text().replace("dog", "wolf"))
-    train(recipe, SHORT, output=tmp_path / "run")
+    train(recipe, SHORT, output=tmp_path / "run", overwrite=True)
     assert "wolf" in json.loads((place / "tokenizer.json").read_text())["model"]["vocab"]
 
 
