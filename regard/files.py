@@ -16,7 +16,7 @@ import secrets
 import shutil
 import stat
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from io import BufferedReader
 from pathlib import Path
 from typing import Any
@@ -73,8 +73,9 @@ def _replace_all(parts: Mapping[Path, Path], remove: Iterable[Path]) -> None:
             _put_back(path, backup)
         raise
     finally:
-        for backup in backups:
-            backup.unlink(missing_ok=True)
+        for backup in reversed(backups):
+            with suppress(OSError):  # all files are in place
+                backup.unlink(missing_ok=True)
 
 
 def _back_up(path: Path) -> Path:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from regard.data.example import ImageText
+from regard.files import open_regular
 from regard.tokenization.text_files import DataError, read_lines
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ def open_image(path: str | Path) -> Image:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", PIL.Image.DecompressionBombWarning)  # `MAX_PIXELS` decides
         try:
-            with PIL.Image.open(path, formats=FORMATS) as image:
+            with open_regular(path) as file, PIL.Image.open(file, formats=FORMATS) as image:
                 if image.width * image.height > MAX_PIXELS:
                     raise ImageError(_size_message(path, f"{image.width:,} × {image.height:,} pixels"))
                 image.load()

@@ -199,10 +199,16 @@ def test_a_model_is_replaced_as_a_whole_or_not_at_all(folder, monkeypatch, call,
 
     network = network_of("GPT2LMHeadModel")
     monkeypatch.setattr(os, call, failing)
-    with pytest.raises(OSError, match="No space left"):
+    failed = True
+    try:
         save(network, folder, companions=NEW)
+        failed = False  # only old files, which were replaced already, were left to be removed
+    except OSError as error:
+        assert error.errno == 28
     monkeypatch.undo()
-    assert content_of(folder) == before
+    assert failed or (call == "unlink" and number > 3)
+    if failed:
+        assert content_of(folder) == before
     save(network, folder, companions=NEW)
     expected = {"config.json", "model.safetensors", "regard.json", "notes.txt", *NEW.files}
     assert set(content_of(folder)) == expected
