@@ -1,11 +1,11 @@
-# Two commands: `make demo` and `make test`. Each sets up what it needs in .venv, and is quick the second time.
+# `make demo` and `make test`: each sets up what it needs in .venv, and is quick the second time.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 PYTEST ?= -n 2 --durations=15
 
-.PHONY: demo test style types imports tests docs bench format clean
+.PHONY: demo test test-slow style types imports tests docs bench format clean
 
 demo: $(VENV)/installed
 	@$(BIN)/regard demo
@@ -29,9 +29,15 @@ tests: $(VENV)/installed-dev
 	@echo "== tests"
 	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q $(PYTEST)
 
+# What takes more than ten seconds by nature: long runs, real weights, many random cases.
+test-slow: $(VENV)/installed-dev
+	@echo "== slow tests"
+	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q $(PYTEST) -m slow
+
 docs: $(VENV)/installed
 	@$(BIN)/python docs/make_families_page.py
 	@$(BIN)/python docs/make_figures.py
+	@$(BIN)/python docs/make_reference_pages.py
 	@$(BIN)/python docs/make_benchmarks_page.py
 
 # The benchmarks that have no rows yet in benchmarks/results, or the named ones: make bench ROWS="core load".

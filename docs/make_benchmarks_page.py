@@ -16,7 +16,7 @@ Written by `make docs` from `benchmarks/results/*.json`; every row has the comma
 
 A ratio compares regard with a peer in the same run: the two alternate, the best of several rounds counts, with the same
 threads and the same work, and their outputs are compared first. **Above 1, regard is better**: faster, smaller or more
-accurate. Machines are shared, so values of different runs can not be compared, but ratios can. `make bench` runs the
+accurate. Machines are shared, so values of different runs cannot be compared, but ratios can. `make bench` runs the
 benchmarks that have no rows yet; `make bench ROWS="core load"` runs the named ones. The scripts are in
 [benchmarks/](../benchmarks); what was tried and learnt on the way is in [lab-notes.md](lab-notes.md).
 """

@@ -1,4 +1,4 @@
-"""Draw the pictures of `docs/results.md` from the recorded measurements in `docs/measurements`.
+"""Draw the pictures of `docs/lab-notes.md` from the recorded measurements in `docs/measurements`.
 
 python docs/make_figures.py          # writes docs/*.svg, except the family tree (make_families_page.py)
 """

@@ -1,14 +1,22 @@
-"""Make hypothesis deterministic, and report after the run how much was compared with transformers."""
+"""Deterministic examples of hypothesis, required kernels, and a report of how much was compared with transformers."""
 
 from collections import Counter
 
+import pytest
 from hypothesis import settings
+from native_requirement import fail_required_skip
 
 # The same examples on every machine, so that a failure is reproducible. Search for new ones with
 # `make test PYTEST="-n 2 --hypothesis-profile=explore"`; add what it finds as an @example or as a test.
 settings.register_profile("same", derandomize=True, deadline=None)
 settings.register_profile("explore", deadline=None)
 settings.load_profile("same")
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_makereport():
+    report = (yield).get_result()
+    fail_required_skip(report)
 
 
 def pytest_terminal_summary(terminalreporter):

@@ -314,7 +314,7 @@ def test_compiled_for_inference_the_outputs_are_the_same(trio, native, monkeypat
     if not native:
         without_native_library(monkeypatch)
     elif not available():
-        pytest.skip("this machine has no native library")
+        pytest.skip("the native library is not available")
     _, _, network, *_ = trio
     original, inputs = copy.deepcopy(network).float().eval(), batch(network)
     inputs = replace(inputs, images=None if inputs.images is None else inputs.images.float())

@@ -29,10 +29,13 @@ class AdamWConfig(Section):
 
     kind: Literal["adamw"] = "adamw"
     lr: LearningRate = 1e-3
+    """Peak learning rate."""
     betas: tuple[Beta, Beta] = (0.9, 0.98)
     """Decay rates of the moving averages of the gradient and of its square."""
     eps: Annotated[float, Field(gt=0)] = 1e-9
+    """Added to the denominator of an update."""
     weight_decay: WeightDecay = 0.0
+    """Decay of matrices and embedding tables per step, times the learning rate."""
 
 
 class AdafactorConfig(Section):
@@ -40,7 +43,9 @@ class AdafactorConfig(Section):
 
     kind: Literal["adafactor"] = "adafactor"
     lr: LearningRate = 1e-2
+    """Peak learning rate."""
     weight_decay: WeightDecay = 0.0
+    """Decay of matrices and embedding tables per step, times the learning rate."""
 
 
 class MuonConfig(Section):
@@ -50,7 +55,9 @@ class MuonConfig(Section):
     lr: LearningRate = 0.02
     """Learning rate of the matrices."""
     momentum: Beta = 0.95
+    """Decay rate of the moving average of the gradient."""
     weight_decay: WeightDecay = 0.0
+    """Decay of matrices and embedding tables per step, times the learning rate."""
     adamw: AdamWConfig = AdamWConfig(lr=1e-3)
     """AdamW for embeddings, heads, norms and biases."""
 

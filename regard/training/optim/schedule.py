@@ -31,6 +31,7 @@ class LinearSchedule(Section):
 
     kind: Literal["linear"] = "linear"
     warmup_steps: StepCount = 0
+    """Optimizer steps of linear warm-up from zero."""
     min_lr_ratio: Ratio = 0.0
     """Learning rate at the last step, as a fraction of `lr`."""
 
@@ -40,6 +41,7 @@ class CosineSchedule(Section):
 
     kind: Literal["cosine"] = "cosine"
     warmup_steps: StepCount = 0
+    """Optimizer steps of linear warm-up from zero."""
     min_lr_ratio: Ratio = 0.0
     """Learning rate at the last step, as a fraction of `lr`."""
 
@@ -49,6 +51,7 @@ class InverseSqrtSchedule(Section):
 
     kind: Literal["inverse_sqrt"] = "inverse_sqrt"
     warmup_steps: PositiveInt = 4000
+    """Optimizer steps of linear warm-up from zero."""
 
 
 class NoamSchedule(Section):
@@ -59,6 +62,7 @@ class NoamSchedule(Section):
 
     kind: Literal["noam"] = "noam"
     warmup_steps: PositiveInt = 4000
+    """Optimizer steps of linear warm-up from zero."""
 
 
 ScheduleConfig = Annotated[

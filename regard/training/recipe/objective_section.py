@@ -74,6 +74,7 @@ class CausalLMConfig(AutoregressiveConfig):
 
     kind: Literal["causal"] = "causal"
     label_smoothing: LabelSmoothing = 0.0
+    """Probability mass that is spread evenly over all labels; 0 disables it."""
 
 
 class MaskedLMConfig(CrossEntropyConfig):
@@ -91,6 +92,7 @@ class SequenceClassificationConfig(CrossEntropyConfig):
 
     kind: Literal["classify"] = "classify"
     label_smoothing: LabelSmoothing = 0.0
+    """Probability mass that is spread evenly over all labels; 0 disables it."""
 
 
 class TokenClassificationConfig(CrossEntropyConfig):
@@ -98,6 +100,7 @@ class TokenClassificationConfig(CrossEntropyConfig):
 
     kind: Literal["tag"] = "tag"
     label_smoothing: LabelSmoothing = 0.0
+    """Probability mass that is spread evenly over all labels; 0 disables it."""
 
 
 class MultiLabelConfig(Section):
@@ -125,6 +128,7 @@ class GenerativeAnswerConfig(AutoregressiveConfig):
 
     kind: Literal["generative"] = "generative"
     label_smoothing: LabelSmoothing = 0.0
+    """Probability mass that is spread evenly over all labels; 0 disables it."""
     format: Annotated[str, AfterValidator(_check_format)] = "question: {question} context: {context}"
     """The input of the network. It is stored with the model."""
     no_answer: str = "unanswerable"
@@ -136,6 +140,7 @@ class AnswerContinuationConfig(CrossEntropyConfig):
 
     kind: Literal["continuation"] = "continuation"
     label_smoothing: LabelSmoothing = 0.0
+    """Probability mass that is spread evenly over all labels; 0 disables it."""
     format: Annotated[str, AfterValidator(_check_format)] = "{context}\nQuestion: {question}\nAnswer:"
     """The text before the answer. It is stored with the model."""
     no_answer: str = "unanswerable"

@@ -137,10 +137,13 @@ class FamilySection(Section):
     layers: LayerCount | tuple[LayerCount, LayerCount] | None = None
     """Number of layers; a pair for encoder and decoder."""
     model_dim: NetworkSize | None = None
+    """Dimension of embeddings and hidden states."""
     heads: NetworkSize | None = None
+    """Number of attention heads."""
     inner_dim: NetworkSize | None = None
     """Inner dimension of the feed-forward layers."""
     dropout: Annotated[float, Field(ge=0, lt=1)] | None = None
+    """Dropout probability, of all kinds of dropout that the family has."""
     max_length: NetworkSize | None = None
     """Maximum sequence length: the size of the position table."""
     config: dict[str, Any] = Field(default_factory=dict)

@@ -22,6 +22,7 @@ class LastCheckpoints(Section):
 
     kind: Literal["last"] = "last"
     count: PositiveInt = 5
+    """Number of checkpoints."""
 
 
 class BestCheckpoints(Section):
@@ -29,6 +30,7 @@ class BestCheckpoints(Section):
 
     kind: Literal["best"] = "best"
     count: PositiveInt = 5
+    """Number of checkpoints."""
 
 
 CheckpointAveraging = Annotated[LastCheckpoints | BestCheckpoints, Field(discriminator="kind"), KindShorthand]

@@ -16,8 +16,8 @@ STS = Table(separator="\t", columns={"label": 4, "text": 5, "pair": 6}, cells=Ce
 TREC = Table(separator=" ", columns={"label": 0, "text": 1}, cells=Cells.REST, quoting=Quoting.NONE)
 COUNTS = [
     ("translate", ["multi30k/train.en", "multi30k/train.de"], None, 29_000),
-    ("translate", ["tatoeba-en-de/en-de.tsv"], None, 169_813),
-    ("classify", ["sst2/train.tsv"], Table(columns={"text": "sentence"}), 67_349),
+    pytest.param("translate", ["tatoeba-en-de/en-de.tsv"], None, 169_813, marks=pytest.mark.slow),
+    pytest.param("classify", ["sst2/train.tsv"], Table(columns={"text": "sentence"}), 67_349, marks=pytest.mark.slow),
     ("classify", ["sst2/dev.tsv"], Table(columns={"text": "content"}), 872),
     ("classify", ["trec/test.txt"], TREC, 500),
     ("embed", ["stsb/sts-train.csv"], STS, 5749),

@@ -16,7 +16,7 @@ def way(request, monkeypatch):
     if request.param != "compiled":
         without_native_library(monkeypatch)
     elif not available():
-        pytest.skip("this machine has no compiled parts")
+        pytest.skip("the native library is not available")
 
 
 def zeros(rate, shape, seed=0):
