@@ -117,7 +117,7 @@ def _reference(task: AnyTask, example: Any) -> str:
             f"{word}/{tag}" for word, tag in zip(example.words, example.tags, strict=True) if tag != OUTSIDE
         )
     reference = task.metrics.reference_of(example)
-    return reference if isinstance(reference, str) else " | ".join(map(str, reference))
+    return " | ".join(map(str, reference)) if isinstance(reference, list | tuple) else str(reference)
 
 
 def _predict(trained: TrainedModel, count: int | None) -> list[Prediction]:

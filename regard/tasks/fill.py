@@ -92,7 +92,7 @@ def for_objective(task: AnyTask, objective: Any) -> AnyTask:
 FILL = Task(
     name="fill",
     summary="Fill in the masks of TEXT with MODEL: one output line per input line, in order.",
-    details="A mask is written [MASK], <mask> or <extra_id_0>, whichever model it is.",
+    details="A mask is written [MASK], whichever model it is.",
     input=TEXT,
     options=FillOptions,
     result=Filling,

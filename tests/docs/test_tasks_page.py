@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from unit.cli.runner import run
-from unit.tasks import models, vocabularies
+from unit.tasks import encoders, models, vocabularies
 
 PAGE = (Path(__file__).parents[2] / "docs" / "tasks.md").read_text(encoding="utf-8")
 LINES = [line for block in re.findall(r"```\n(.*?)```", PAGE, flags=re.DOTALL) for line in block.splitlines()]
@@ -27,6 +27,12 @@ def place(tmp_path_factory):
     models.translating(folders / "t5", config={"task_specific_params": T5})
     models.translating(folders / "mbart", vocabularies.mbart_of_25, {"forced_bos_token_id": None})
     models.continuing(folders / "stories")
+    length = dict(max_position_embeddings=64)
+    encoders.encoder(folders / "reviews", "BertForSequenceClassification", labels=("bad", "good"), **length)
+    encoders.encoder(folders / "names", "BertForTokenClassification", labels=("O", "B-name", "I-name"), **length)
+    encoders.encoder(folders / "reader", "BertForQuestionAnswering", **length)
+    encoders.encoder(folders / "masked", "BertForMaskedLM", **length)
+    (place / "questions.tsv").write_text("who?\tA man rides a horse.\n" * 4)
     for name in ("texts.txt", "prompts.txt"):
         (place / name).write_text("\n".join(["A man rides a horse.", "", *vocabularies.sentences(2)]) + "\n")
     return place
@@ -40,7 +46,8 @@ def test_commands_do_what_they_say(place, monkeypatch, line):
     given = (place / before.removeprefix("cat ")).read_text() if before else None
     words = shlex.split(command)
     assert words.pop(0) == "regard"
-    called = run(*words, "--max-new-tokens", "9", given=given)
+    limit = ("--max-new-tokens", "9") if words[0] in ("translate", "generate") else ()
+    called = run(*words, *limit, given=given)
     assert called.code == 0, called.err
     expected = 1 if "A man" in line or "Once" in line else 4
     if "--n-best" in words:

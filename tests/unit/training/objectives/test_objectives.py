@@ -137,6 +137,30 @@ def test_masked_against_transformers(tmp_path):
     close(found, expected.detach(), int((labels != IGNORE_INDEX).sum()))
 
 
+def test_masked_loss_is_the_divergence_from_the_true_tokens(tmp_path):
+    """KL(one-hot ‖ prediction) at masked positions, computed by torch's kl_div; other positions have no part in it."""
+    ours, _ = pair_of_networks(tmp_path, transformers.BertForMaskedLM, transformers.BertConfig(**BERT))
+    objective = MaskedLM(mask_token=4, special_tokens=(0, 1, 2, 3, 4), vocab_size=30, mask_probability=0.5)
+    rows = random_rows((9, 6, 7), 30)
+    torch.manual_seed(5)
+    masked, labels = objective.mask_tokens(ids(*rows))
+    torch.manual_seed(5)
+    found = objective.loss(ours.eval(), batch(tokens=ids(*rows)))
+    chosen = labels != IGNORE_INDEX
+    original = torch.tensor([token for row in rows for token in row])
+    assert torch.equal(labels[chosen], original[chosen])
+    predictions = ours(masked, layout=ids(*rows).layout).logits.double().log_softmax(dim=-1)
+    truth = torch.nn.functional.one_hot(original, 30).double()
+    divergence = torch.nn.functional.kl_div(predictions, truth, reduction="none").sum(dim=-1)
+    torch.testing.assert_close(found.sum.double(), divergence[chosen].sum(), rtol=1e-5, atol=1e-6)
+    assert found.count == int(chosen.sum())
+    shares = predictions.topk(5, dim=-1).indices == original[:, None]
+    assert found.correct == {
+        "accuracy": int(shares[chosen, 0].sum()),
+        "top5_accuracy": int(shares[chosen].any(dim=-1).sum()),
+    }
+
+
 def test_a_seventh_is_chosen_of_which_eight_tenths_are_masked():
     objective = MaskedLM(mask_token=4, special_tokens=(0, 1, 2, 3, 4), vocab_size=1000, mask_probability=0.15)
     rows = [[2, *row, 3] for row in random_rows((500,) * 100, 1000)]

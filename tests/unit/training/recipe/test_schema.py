@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from unit.training.recipes import load_recipe, parse_recipe
 
+from regard.tasks.registry import TASKS
 from regard.training.optim.optimizer import AdafactorConfig, AdamWConfig, MuonConfig
 from regard.training.optim.schedule import NoamSchedule
 from regard.training.recipe import presets, toml
@@ -294,14 +295,9 @@ def test_there_is_a_ready_recipe_for_every_objective():
     recipes = [
         parse_recipe(tomllib.loads(presets.preset_text(name)), Path("recipe.toml")) for name in presets.preset_names()
     ]
-    assert {recipe.objective.kind for recipe in recipes} == {
-        "translate",
-        "causal",
-        "masked",
-        "classify",
-        "tag",
-        "span",
-    }
+    kinds = {kind for task in TASKS.values() for kind in task.objectives}
+    assert {recipe.objective.kind for recipe in recipes} == kinds
+    assert {recipe.task.name for recipe in recipes} == {task.name for task in TASKS.values() if task.objectives}
     assert any(getattr(recipe.objective, "distillation", None) for recipe in recipes)
 
 
