@@ -80,7 +80,7 @@ class TrainingLoop:
         self.ema = {name: value.detach().clone() for name, value in trained.items()} if self.settings.ema_decay else {}
         self.last_saved_step = -1
         self.start_time = time.monotonic()
-        self.time_limit = TimeLimit(self.settings)
+        self.time_limit, self.out_of_time = TimeLimit(self.settings), False
         self.lr_factor, self.num_tokens = 0.0, 0
 
     # -- steps
@@ -126,7 +126,7 @@ class TrainingLoop:
         is_due = progress.step % settings.evaluate_every == 0 and self.time_limit.allows_evaluation(progress.seconds)
         if is_due or is_last:
             self.evaluate_and_keep_best()
-        progress.finished = self._is_finished()
+        progress.finished = is_last or self._is_finished()  # an evaluation that was quick gives no time back
         # Every new best model has its checkpoint, so that a run that is killed and resumed cannot keep a best model
         # of steps that it then computes differently.
         if progress.step % settings.save_every == 0 or progress.finished or progress.best_step == progress.step:
@@ -143,7 +143,8 @@ class TrainingLoop:
         """Whether all steps are done, or no time is left for another one."""
         progress, settings = self.progress, self.settings
         steps_done = settings.steps is not None and progress.step >= settings.steps
-        return steps_done or (settings.minutes is not None and self.time_limit.is_over(progress.seconds))
+        self.out_of_time |= settings.minutes is not None and self.time_limit.is_over(progress.seconds)
+        return steps_done or self.out_of_time
 
     def _report_step(self, loss: float, count: int) -> None:
         progress, limit = self.progress, self.time_limit
@@ -212,12 +213,8 @@ class TrainingLoop:
 
     def _update_elapsed_time(self) -> None:
         if self.settings.minutes is not None:
-            # A run that is at its end has no time left, whatever its last evaluation took.
-            used_up = (
-                self.time_limit.seconds
-                if self.progress.finished and self.time_limit.is_over(self.progress.seconds)
-                else 0.0
-            )
+            # A run that is at its end has no time left, however short its last evaluation was.
+            used_up = self.time_limit.seconds if self.out_of_time else 0.0
             self.progress.seconds = max(self.elapsed, used_up)
 
     def _loss(self, batch: Batch) -> Any:

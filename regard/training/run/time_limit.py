@@ -11,7 +11,7 @@ MIN_WARMUP_STEPS = 10
 MAX_WARMUP_SHARE = 0.1
 """With a limit in minutes, the warm-up takes at most this share of the run, but at least `MIN_WARMUP_STEPS`."""
 MAX_RESERVE_SHARE = 0.5
-"""At most this share of the time is kept for evaluations, so that there is training too."""
+"""At most this share of the time after the preparation is kept for evaluations, so that there is training too."""
 UNLIMITED_STEPS = 10**9
 """More steps than any run reaches: the expected number while the speed is unknown."""
 
@@ -35,10 +35,10 @@ class TimeLimit:
     @property
     def reserve(self) -> float:
         """Seconds for the evaluations at the end: of the last step, and of the average of checkpoints."""
+        if not self.evaluation_seconds:  # the limit may be infinite
+            return 0.0
         count = 1 if self.settings.average_checkpoints is None else 2
-        return (
-            min(count * self.evaluation_seconds, MAX_RESERVE_SHARE * self.seconds) if self.evaluation_seconds else 0.0
-        )
+        return min(count * self.evaluation_seconds, MAX_RESERVE_SHARE * (self.seconds - self.first_step_seconds))
 
     def is_over(self, elapsed: float) -> bool:
         """Whether only the evaluations at the end have time left."""

@@ -139,6 +139,25 @@ def test_evaluations_are_inside_the_limit(evaluated):
     assert progress.seconds == 60
 
 
+def test_an_evaluation_that_is_quicker_than_estimated_is_the_last_one_all_the_same(evaluated):
+    run, clock = evaluated(1.0, 20.0, minutes=60 * SECOND)
+    slow = run.evaluate
+
+    def evaluate():
+        before = clock.now
+        metrics = slow()
+        if not run.monitor.trial:
+            clock.now = before + 2.0
+            run.monitor.seconds = 2.0
+        return metrics
+
+    run.evaluate = evaluate
+    progress = run.run()
+    assert [trial for _, trial, _ in run.computed] == [True, False]
+    assert progress.finished
+    assert progress.seconds == 60
+
+
 def test_an_evaluation_for_which_no_time_is_left_is_left_out(evaluated):
     """The one at the end is enough."""
     run, clock = evaluated(1.0, 8.0, minutes=60 * SECOND, evaluate_every=45)
