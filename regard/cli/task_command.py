@@ -43,12 +43,17 @@ class TaskCall:
     device: str | None
     as_json: bool
     stream: bool
+    as_tsv: bool = False
 
     @classmethod
     def of(cls, values: dict[str, Any]) -> TaskCall:
         """Take the arguments that all tasks have out of those of a command; the others are the options of its task."""
         names = ("model", "input", "precision", "device", "as_json")
-        return cls(**{name: values.pop(name) for name in names}, stream=values.pop("stream", False))
+        return cls(
+            **{name: values.pop(name) for name in names},
+            stream=values.pop("stream", False),
+            as_tsv=values.pop("as_tsv", False),
+        )
 
 
 def run_task(task: AnyTask, call: TaskCall, values: Mapping[str, Any]) -> None:
@@ -56,7 +61,9 @@ def run_task(task: AnyTask, call: TaskCall, values: Mapping[str, Any]) -> None:
     from regard.cli.text_io import usage_errors, write_results, write_streams
 
     with usage_errors():
-        options = build_options(task, values, call.as_json)
+        if call.as_tsv and (call.as_json or call.stream):
+            raise ValueError("--tsv cannot be combined with --json or --stream: leave out one")
+        options = build_options(task, values, call.as_json or call.as_tsv)
     if call.stream and getattr(options, "n_best", 1) > 1:
         raise typer.BadParameter(f"--stream prints one text per {task.input.name}: remove --n-best")
     inputs, runner = open_task(task, call, options)
@@ -67,7 +74,7 @@ def run_task(task: AnyTask, call: TaskCall, values: Mapping[str, Any]) -> None:
         write_streams(map(runner.stream, inputs), inputs.is_single, call.as_json)
         inputs.raise_error()
     else:
-        write_results(runner.run(inputs, buffer_size=inputs.buffer_size), inputs, call.as_json)
+        write_results(runner.run(inputs, buffer_size=inputs.buffer_size), inputs, call.as_json, call.as_tsv)
 
 
 def open_task(task: AnyTask, call: TaskCall, options: Any) -> tuple[TextInputs | ImageInputs, Any]:
@@ -115,6 +122,10 @@ def task_parameters(task: AnyTask) -> Iterator[inspect.Parameter]:
         yield _parameter("stream", bool, typer.Option("--stream", help="Print each text while it is generated."), False)
     json_option = typer.Option("--json", help="Print one JSON object per line, with all fields of the result.")
     yield _parameter("as_json", bool, json_option, False)
+    tsv_option = typer.Option(
+        "--tsv", help="Print a table with all fields of the results: a header, then one line each."
+    )
+    yield _parameter("as_tsv", bool, tsv_option, False)
 
 
 def _option_parameter(field: OptionField) -> inspect.Parameter:

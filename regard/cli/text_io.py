@@ -144,13 +144,15 @@ def usage_errors() -> Iterator[None]:
         raise typer.BadParameter(str(error)) from None
 
 
-def write_results(results: Iterable[Result], inputs: TextInputs | ImageInputs, as_json: bool) -> None:
+def write_results(
+    results: Iterable[Result], inputs: TextInputs | ImageInputs, as_json: bool, as_tsv: bool = False
+) -> None:
     """Write results to standard output, one per line, and notes on truncated or unfinished ones to standard error."""
-    notes = ResultNotes()
+    notes, table = ResultNotes(), ResultTable() if as_tsv else None
     try:
         with _progress(inputs) as progress:
             for result in results:
-                for line in _format_lines(result, inputs.is_single, as_json):
+                for line in table.lines(result) if table else _format_lines(result, inputs.is_single, as_json):
                     sys.stdout.write(line + "\n")
                 if inputs.argument == "-":  # a person or a program may be waiting for this line
                     sys.stdout.flush()
@@ -160,6 +162,22 @@ def write_results(results: Iterable[Result], inputs: TextInputs | ImageInputs, a
         inputs.raise_error()
     finally:
         notes.write()
+
+
+class ResultTable:
+    """The lines of a table of results: a header before the first one."""
+
+    def __init__(self) -> None:
+        self.columns: list[str] = []
+
+    def lines(self, result: Result) -> Iterator[str]:
+        """Yield the lines of one result."""
+        from regard.tasks.prediction_files import prediction_columns, prediction_line
+
+        if not self.columns:
+            self.columns = prediction_columns(result)
+            yield "\t".join(self.columns)
+        yield prediction_line(result.as_json(), self.columns)
 
 
 def write_streams(streams: Iterable[Iterable[str | Result]], single: bool, as_json: bool) -> None:
