@@ -6,7 +6,7 @@ import enum
 import json
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -68,6 +68,17 @@ class UnitChoice(enum.StrEnum):
     FILE = "file"
 
 
+class SchemeChoice(enum.StrEnum):
+    """How the tags of CoNLL columns mark entities."""
+
+    BIO = "BIO"
+    IOB1 = "IOB1"
+    BIOES = "BIOES"
+    BILOU = "BILOU"
+    LENIENT = "lenient"
+    PLAIN = "plain"
+
+
 class MultiValueCommand(DocumentedCommand):
     """A command with options that take several values, up to the next option: `--valid val.en val.de`."""
 
@@ -123,8 +134,12 @@ def doctor(
     header: Annotated[HeaderChoice | None, typer.Option(help="Whether a table has a header. [guess]")] = None,
     cells: Annotated[CellsChoice | None, typer.Option(help="Number of cells of a row of a table. [same]")] = None,
     join: Annotated[str | None, typer.Option(help="JSON Lines: separator that joins a list of texts to one.")] = None,
+    scheme: Annotated[SchemeChoice | None, typer.Option(help="CoNLL: the scheme of the tags. [detected]")] = None,
     unit: Annotated[UnitChoice | None, typer.Option(help="Plain text: the unit that is one document. [line]")] = None,
     max_lines: Annotated[int, typer.Option(min=1, help="Maximum number of line numbers per finding.")] = 5,
+    fix: Annotated[
+        Path | None, typer.Option(metavar="OUT", help="Write a cleaned copy and a log of all changes to this folder.")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the report as one JSON object.")] = False,
 ) -> None:
     """Read FILES and report problems by line number, with a remedy for each.
@@ -133,7 +148,7 @@ def doctor(
     """
     from regard.doctor.examination import UsageError
 
-    choices = {"quoting": quoting, "header": header, "cells": cells, "unit": unit}
+    choices = {"quoting": quoting, "header": header, "cells": cells, "unit": unit, "scheme": scheme}
     keys: dict[str, Any] = {name: choice.value for name, choice in choices.items() if choice is not None}
     if separator is not None:
         keys["separator"] = SEPARATORS.get(separator, separator)
@@ -147,7 +162,7 @@ def doctor(
         tokenizer=tokenizer, max_length=max_length, scripts=_parse_pairs("--script", script), max_lines=max_lines
     )
     try:
-        report = _examine(recipe, options)
+        report = _examine(recipe, options) if fix is None else _fix(recipe, options, fix)
     except UsageError as error:
         raise typer.BadParameter(str(error)) from None
     if as_json:
@@ -230,6 +245,21 @@ def _examine(recipe: DataRecipe, options: _Options) -> DoctorReport:
             max_lines=options.max_lines,
             on_bytes_read=progress.advance,
         )
+
+
+def _fix(recipe: DataRecipe, options: _Options, folder: Path) -> DoctorReport:
+    """Write a cleaned copy, say what was done, and return the report of the copy."""
+    from regard.doctor.fix import ALL_LINES, CHANGES_FILE, write_fixed
+    from regard.doctor.recipe_data import data_files, data_formats
+
+    report = _examine(recipe, replace(options, max_lines=ALL_LINES))
+    summary = write_fixed(report, data_files(recipe), data_formats(recipe), folder)
+    sys.stderr.write(
+        f"{folder}: a cleaned copy. Of {summary.read:,} lines {summary.removed:,} were removed and {summary.changed:,} "
+        f"changed: see {folder / CHANGES_FILE}. The report is that of the copy.\n"
+    )
+    files = {split.value: tuple(map(str, paths)) for split, paths in summary.files.items()}
+    return _examine(recipe.model_copy(update={"data": recipe.data.model_copy(update=files)}), options)
 
 
 def _print(report: DoctorReport) -> None:

@@ -129,6 +129,6 @@ def _check_entity_closed(open_type: str | None, scheme: Scheme, tag: str, file: 
 def _transition_message(tag: str, open_type: str | None, scheme: Scheme) -> str:
     previous = "no entity" if open_type is None else f"an entity {open_type}"
     return (
-        f"tag {tag} follows {previous}: in {scheme.value} an entity must start with B-. Fix the tag, or read the file "
-        f"with Conll(scheme=Scheme.LENIENT), which starts an entity there"
+        f"tag {tag} follows {previous}: in {scheme.value} an entity must start with B-. Fix the tag, or set the "
+        f'scheme to "lenient", which starts an entity there'
     )

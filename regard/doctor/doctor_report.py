@@ -25,6 +25,8 @@ class DoctorReport:
     """Counts of each label (or tag), by split."""
     lengths: tuple[LengthDistribution, ...] = ()
     """Length distributions, by file and side."""
+    leaked: Mapping[str, set[int]] = field(default_factory=dict)
+    """The lines of training files whose input is also in the validation or test data."""
     max_length: int | None = None
     """Length at which texts would be truncated."""
 

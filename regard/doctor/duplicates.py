@@ -65,6 +65,8 @@ class DuplicateCheck:
     def __init__(self, collector: FindingCollector, example_type: type[Example], reread: Reread) -> None:
         self.collector, self.example_type, self.reread = collector, example_type, reread
         self.by_split: dict[Split, _RowHashes] = {}
+        self.leaked: dict[str, set[int]] = {}
+        """The lines of training files whose input is in another split too."""
 
     def update(self, batch: SplitBatch) -> None:
         """Hash a batch of rows."""
@@ -143,6 +145,10 @@ class DuplicateCheck:
         for index, (input_digest, row_digest) in enumerate(train.digests()):
             train_inputs.setdefault(input_digest, index)
             train_rows.setdefault(row_digest, index)
+        other_inputs = {input_digest for input_digest, _ in other.digests()}
+        for index, (input_digest, _) in enumerate(train.digests()):
+            if input_digest in other_inputs:
+                self.leaked.setdefault(train.files[index], set()).add(train.lines[index])
         for index, (input_digest, row_digest) in enumerate(other.digests()):
             origin = train_rows.get(row_digest, train_inputs.get(input_digest))
             if origin is None:

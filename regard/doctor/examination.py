@@ -16,7 +16,7 @@ from regard.doctor.answer_checks import AnswerCheck
 from regard.doctor.doctor_report import DoctorReport
 from regard.doctor.duplicates import DuplicateCheck
 from regard.doctor.finding import FindingCollector
-from regard.doctor.finding_kinds import RATIO
+from regard.doctor.foreign_lines import ForeignLineCheck
 from regard.doctor.label_checks import LabelCheck, ScoreCheck
 from regard.doctor.language_checks import LanguageCheck
 from regard.doctor.length_checks import LengthCheck, LengthDistribution
@@ -121,7 +121,8 @@ class _Examination:
             DuplicateCheck(self.collector, self.example_type, self._reread),
         ]
         if self.task == "translate":
-            checks.append(LanguageCheck(self.collector))
+            languages = LanguageCheck(self.collector)
+            checks += [languages, ForeignLineCheck(self.collector, languages.reported)]
         self._read(checks)
         return self._report(checks, list(lengths.distributions.values()), lengths.max_length)
 
@@ -154,27 +155,30 @@ class _Examination:
                     check.update(nonempty)
             self.text_files |= reader.text_files
             self._check_content(paths, num_rows)
-        for check in checks:
-            check.finish()
         for split, paths in self.files.items():
             if isinstance(self.formats[split], Parallel):
-                self._check_alignment(paths)
+                self._check_alignment(paths, [check for check in checks if isinstance(check, PairCheck)])
+        for check in checks:
+            check.finish()
 
     def _check_content(self, paths: Sequence[Path], num_rows: Mapping[str, int]) -> None:
-        """Report files of empty lines, and tables with nothing below the header."""
+        """Report files of empty lines, and tables with nothing below the header, unless another finding says why."""
+        if self.collector.has_blocking(paths):
+            return
         for path in paths:
             file = self.text_files.get(str(path))
             if file is not None and file.complete and file.num_lines and not num_rows.get(str(path)):
                 self.collector.add_file(finding_kinds.NO_EXAMPLE, path, finding_kinds.NO_EXAMPLE.message)
 
-    def _check_alignment(self, paths: Sequence[Path]) -> None:
+    def _check_alignment(self, paths: Sequence[Path], pair_checks: Sequence[PairCheck]) -> None:
         for source, target in zip(paths[::2], paths[1::2], strict=True):
             sides = [self.text_files[str(path)] for path in (source, target)]
             if not all(side.complete and side.num_lines for side in sides):
                 continue
             lengths = [side.line_lengths for side in sides]
-            if check_line_alignment(self.collector, source, target, lengths):
-                self.collector.discard(RATIO, source)  # the length ratios follow from the misalignment
+            if misaligned := check_line_alignment(self.collector, source, target, lengths):
+                for check in pair_checks:  # there, implausible length ratios follow from the misalignment
+                    check.misaligned[source] = misaligned
 
     def _reread(self, split: Split) -> Iterator[SplitBatch]:
         """Read the rows of a split again, without adding findings."""
@@ -193,6 +197,7 @@ class _Examination:
             files=line_counts,
             findings=tuple(self.collector.findings(line_counts)),
             labels=labels,
+            leaked=next((check.leaked for check in checks if isinstance(check, DuplicateCheck)), {}),
             lengths=tuple(lengths),
             max_length=max_length,
         )

@@ -125,6 +125,12 @@ ONE_LANGUAGE = _warn(
     "remove these pairs, or translate them",
     stop_fraction=0.3,
 )
+OTHER_LANGUAGE = _warn(
+    "other-language",
+    "{lines} that seem to be in another language than the rest of the file",
+    "remove these pairs, or translate them",
+    stop_fraction=0.3,
+)
 LONG_SUMMARY = _warn(
     "long-summary", "{lines} whose summary is not shorter than the text", "remove these pairs", stop_fraction=0.3
 )
@@ -186,7 +192,7 @@ NO_NUMBER = _stop("no-number", "{lines} whose score is not a number", "write a n
 OUT_OF_RANGE = _warn("out-of-range", "{lines} whose score is an outlier", "correct the score")
 
 # Tags
-TAGS_REMEDY = "correct the tags, or read the file with Scheme.LENIENT, which starts an entity there"
+TAGS_REMEDY = 'correct the tags, or set the scheme to "lenient", which starts an entity there'
 NO_TAG = _stop("missing-tag", "{lines} with fewer columns than the others: the tag is missing", "add the tag")
 BAD_TAG = _stop("malformed-tag", "{lines} whose tag does not fit the scheme (B-type, I-type, O)", "correct the tag")
 TAG_SEQUENCE = _stop("tag-sequence", "{lines} with an invalid tag transition", TAGS_REMEDY)

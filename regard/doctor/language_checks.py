@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from pathlib import Path
 
 from regard.doctor import finding_kinds
 from regard.doctor.finding import FindingCollector
@@ -24,6 +25,8 @@ class LanguageCheck:
         self.collector = collector
         self.pending: list[SplitBatch] = []
         self.pending_rows = 0
+        self.reported: set[tuple[Path, int]] = set()
+        """The file of the source and the line of each pair that was found."""
         self.log_odds: dict[str, float] | None = None
         """Log-odds of each word on the source side against the target side."""
 
@@ -65,6 +68,8 @@ class LanguageCheck:
             if self._log_odds(source) > 0 and self._log_odds(target) < 0:
                 continue  # the usual case
             source_odds, target_odds = self._confident_log_odds(source), self._confident_log_odds(target)
+            if abs(source_odds) > MIN_LOG_ODDS and abs(target_odds) > MIN_LOG_ODDS:
+                self.reported.add((batch.file, line))
             if source_odds < -MIN_LOG_ODDS and target_odds > MIN_LOG_ODDS:
                 self.collector.add_line(finding_kinds.SWAPPED, batch.file, line, f"{source} ||| {target}")
             elif source_odds < -MIN_LOG_ODDS and target_odds < -MIN_LOG_ODDS:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from regard.doctor import finding_kinds
-from regard.doctor.finding import FindingCollector
+from regard.doctor.finding import FindingCollector, FindingKind
 
 FloatArray = NDArray[np.float64]
 
@@ -66,6 +67,8 @@ def _running_argmin(values: FloatArray) -> NDArray[np.intp]:
     return np.maximum.accumulate(indices)
 
 
+UNCERTAINTY = 60
+"""Number of lines by which the estimated range may be wrong."""
 MAX_LOCAL_SHIFT, MIN_GAIN = 3, 12.0
 
 
@@ -109,22 +112,36 @@ def _best_shifted_range(
     return float(gains[end]), start + low, end + low, shift
 
 
+@dataclass(frozen=True)
+class Misalignment:
+    """Where two parallel files are not aligned, approximately."""
+
+    kind: FindingKind
+    """The finding that says so."""
+    first_line: int
+    last_line: int
+
+    def contains(self, line: int) -> bool:
+        """Whether a line is in the range, or so near that it may be: it is known approximately."""
+        return self.first_line - UNCERTAINTY <= line <= self.last_line + UNCERTAINTY
+
+
 def check_line_alignment(
     collector: FindingCollector, source: Path, target: Path, lengths: Sequence[Sequence[int]]
-) -> bool:
-    """Add a finding if two parallel files are not aligned; return whether they are not."""
+) -> Misalignment | None:
+    """Add a finding if two parallel files are not aligned, and return where they are not."""
     counts = [len(side) for side in lengths]
     line = find_divergence(lengths[0], lengths[1])
     if line is not None:
         message = f"{source.name} has {counts[0]:,} lines, {target.name} has {counts[1]:,}; "
         message += f"judging by line lengths, they diverge near line {line:,}"
         collector.add_file(finding_kinds.LINE_COUNTS, source, message, lines=[line])
-        return True
+        return Misalignment(finding_kinds.LINE_COUNTS, line, max(counts))
     misaligned = find_misaligned_range(lengths[0], lengths[1])
     if misaligned is None:
-        return False
+        return None
     start, end, shift = misaligned
     message = f"judging by line lengths, lines {start:,} to {end:,} of {target.name} correspond to lines "
     message += f"{start + shift:,} to {end + shift:,} of {source.name}"
     collector.add_file(finding_kinds.MISALIGNED, source, message, lines=[start], count=end - start + 1)
-    return True
+    return Misalignment(finding_kinds.MISALIGNED, start, end)

@@ -11,6 +11,7 @@ import numpy as np
 
 from regard.doctor import finding_kinds
 from regard.doctor.finding import FindingCollector
+from regard.doctor.line_alignment import Misalignment
 from regard.doctor.split_reader import SplitBatch
 
 MAX_LINE_CHARACTERS = 10_000
@@ -35,6 +36,8 @@ class PairCheck:
     def __init__(self, collector: FindingCollector, summaries: bool) -> None:
         self.collector, self.summaries = collector, summaries
         self.lengths: dict[Path, _PairLengths] = defaultdict(_PairLengths)
+        self.misaligned: dict[Path, Misalignment] = {}
+        """For each pair of files, by the source: where their lines are not aligned."""
 
     def update(self, batch: SplitBatch) -> None:
         """Check a batch of pairs."""
@@ -75,6 +78,15 @@ class PairCheck:
         median = float(np.median(target / source)) if len(source) >= 20 else 1.0
         slack = RATIO_SLACK * min(median, 1)
         ratio = (target + slack) / (source * median + slack)
+        misaligned, hidden = self.misaligned.get(file), 0
         for index in np.flatnonzero((ratio > MAX_LENGTH_RATIO) | (ratio < 1 / MAX_LENGTH_RATIO)):
+            if misaligned is not None and misaligned.contains(int(lengths.lines[index])):
+                hidden += 1
+                continue
             message = f"{int(source[index])} and {int(target[index])} characters (median ratio 1 to {median:.2f})"
             self.collector.add_line(finding_kinds.RATIO, file, int(lengths.lines[index]), message)
+        if misaligned is not None and hidden:
+            noun = "pair" if hidden == 1 else "pairs"
+            self.collector.extend_message(
+                misaligned.kind, file, f"; {hidden:,} {noun} of implausible length ratio there are not listed"
+            )

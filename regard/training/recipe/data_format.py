@@ -7,7 +7,7 @@ from pathlib import Path
 
 from regard.data.example import Pair
 from regard.data.fields import OPTIONAL_FIELDS, REQUIRED_FIELDS
-from regard.data.formats import Cells, Conll, Format, Header, JsonLines, Quoting, Table, Text, Unit
+from regard.data.formats import Cells, Conll, Format, Header, JsonLines, Quoting, Scheme, Table, Text, Unit
 from regard.data.reader import detect_format
 from regard.tokenization.text_files import DataError
 from regard.training.recipe.schema import DataRecipe, DataSection, RecipeError
@@ -32,7 +32,8 @@ def data_format(recipe: DataRecipe, files: Sequence[str], split: str = "train") 
         case JsonLines():
             return JsonLines(keys={name: str(key) for name, key in data.columns.items()}, join=data.join)
         case Conll():
-            return Conll(word=_column_number(data, "word", 0), tag=_column_number(data, "tag", -1))
+            scheme = None if data.scheme is None else Scheme(data.scheme)
+            return Conll(word=_column_number(data, "word", 0), tag=_column_number(data, "tag", -1), scheme=scheme)
         case Text():
             return Text(unit=Unit(data.unit))
     return file_format

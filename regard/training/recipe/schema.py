@@ -83,6 +83,9 @@ class DataSection(Section):
     cells: Literal["same", "at least", "rest"] | None = None
     """Tables: how many cells a row has: as many as the others, or at least as many as the columns need. With `rest`,
     the last column reaches to the end of the line. Default: rest for a space and columns by number, else same."""
+    scheme: Literal["BIO", "IOB1", "BIOES", "BILOU", "lenient", "plain"] | None = None
+    """CoNLL columns: how tags mark entities. With `lenient`, I- may start one; with `plain`, tags mark none.
+    Default: detected from all tags."""
     join: str | None = None
     """JSON Lines: separator that joins a list of strings into one text."""
     unit: Literal["line", "paragraph", "file"] = "line"

@@ -107,7 +107,7 @@ def test_only_blanks_and_tabs_separate(tmp_path):
         ("a\n", r"line 1: only one column, 'a': expected a word and a tag"),
         ("a\tO\n\tO\n", r"line 2: the word is missing"),
         ("a\tO\nb\t\n", r"line 2: the tag is missing"),
-        ("a\tB-x\nb\tO\nc\tI-x\n", r"line 3: tag I-x follows no entity: in BIO an entity must start with B-.*LENIENT"),
+        ("a\tB-x\nb\tO\nc\tI-x\n", r"line 3: tag I-x follows no entity: in BIO an entity must start with B-.*lenient"),
         ("a\tB-x\nb\tI-y\n", r"line 2: tag I-y follows an entity x"),
         ("a\tB-x\nb\tI-x\nc\tbx\n", r"line 3: invalid tag 'bx': expected O, B-TYPE, I-TYPE \(scheme BIO\)"),
         ("a\tB-x\nb\tO\nc\tS-x\n", r"line 2: O before entity x is closed: in BIOES it must end with E-x"),
