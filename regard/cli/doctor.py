@@ -236,7 +236,7 @@ def _examine(recipe: DataRecipe, options: _Options) -> DoctorReport:
     total = None if compressed else sum(path.stat().st_size for path in paths)
     with Progress("reading", total) as progress:
         return examine(
-            recipe.task.name,
+            recipe.task,
             splits,
             file_format=data_formats(recipe),
             scripts=options.scripts,

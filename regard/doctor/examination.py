@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
-from regard.data.example import EXAMPLE_TYPES, Document, LabeledText, Pair, Question, TaggedSentence
+from regard.data.example import EXAMPLE_TYPES, Document, Example, LabeledText, Pair, Question, TaggedSentence
 from regard.data.fields import LabelType
 from regard.data.formats import Conll, Format, Parallel, Text
 from regard.data.reader import detect_format
@@ -28,6 +28,7 @@ from regard.doctor.tag_checks import TagCheck
 from regard.doctor.text_checks import EmptyTextFilter, StyleCheck
 from regard.doctor.text_file import TextFile
 from regard.tokenization.tokenizer import Tokenizer
+from regard.training.task import AnyTask, Task
 
 SplitFiles = Mapping[Split, Sequence[Path]]
 SplitFormats = Mapping[Split, Format]
@@ -45,7 +46,7 @@ class Check(Protocol):
 
 
 def examine(
-    task: str,
+    task: str | AnyTask,
     files: SplitFiles,
     *,
     file_format: Format | SplitFormats | None = None,
@@ -71,7 +72,7 @@ def examine(
 
 
 def examine_quick(
-    task: str, files: SplitFiles, *, file_format: Format | SplitFormats | None = None, max_lines: int = 5
+    task: str | AnyTask, files: SplitFiles, *, file_format: Format | SplitFormats | None = None, max_lines: int = 5
 ) -> DoctorReport:
     """Run only the fast checks, as training does: bytes, columns, alignment, empty texts, labels, tags, answers.
 
@@ -85,16 +86,14 @@ class _Examination:
 
     def __init__(
         self,
-        task: str,
+        task: str | AnyTask,
         files: SplitFiles,
         file_format: Format | SplitFormats | None,
         collector: FindingCollector,
         on_bytes_read: Callable[[int], None],
     ) -> None:
-        if task not in EXAMPLE_TYPES:
-            raise ValueError(f"unknown task {task!r}; the tasks are {', '.join(EXAMPLE_TYPES)}")
-        self.task, self.files, self.collector = task, {split: list(paths) for split, paths in files.items()}, collector
-        self.example_type = EXAMPLE_TYPES[task]
+        self.task, self.example_type = _resolve_task(task)
+        self.files, self.collector = {split: list(paths) for split, paths in files.items()}, collector
         self.formats = self._find_formats(file_format)
         for split, paths in self.files.items():
             _check_files(split, paths, self.formats[split])
@@ -201,6 +200,15 @@ class _Examination:
             lengths=tuple(lengths),
             max_length=max_length,
         )
+
+
+def _resolve_task(task: str | AnyTask) -> tuple[str, type[Example]]:
+    """Return the name and the example type of a task, given by its name or its declaration."""
+    if isinstance(task, Task):
+        return task.name, task.example
+    if task not in EXAMPLE_TYPES:
+        raise ValueError(f"unknown task {task!r}; the tasks are {', '.join(EXAMPLE_TYPES)}")
+    return task, EXAMPLE_TYPES[task]
 
 
 def _check_files(split: Split, paths: Sequence[Path], file_format: Format) -> None:

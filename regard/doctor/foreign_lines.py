@@ -43,7 +43,9 @@ FOREIGN_COVERAGE = 1 / 8
 """Assumed fraction in another language, relative to that of the side."""
 MAX_WORDS, MAX_CHARACTERS = 20, 120
 """A longer line counts as one of this length: its characters and words are not independent."""
-MIN_SCORE, MAX_SCORE = 5.5, 7.0
+MAX_TEXT = 400
+"""The rest of a longer line is not read, so that one line does not make up a model."""
+MIN_SCORE, MAX_SCORE = 6.0, 7.0
 """Scores from which on a line is reported, among up to 1,000 lines and from 30,000 on: many lines have odd ones."""
 
 
@@ -75,7 +77,7 @@ class ForeignLineCheck:
         sources, targets = batch.fields["source"], batch.fields["target"]
         for side in ("source", "target"):
             rows = [
-                _Row(batch.files[side], line, text, batch.file)
+                _Row(batch.files[side], line, _visible(text[:MAX_TEXT]), batch.file)
                 for line, text, source, target in zip(batch.lines, batch.fields[side], sources, targets, strict=True)
                 if source != target
             ]
@@ -103,6 +105,11 @@ class ForeignLineCheck:
             row = rows[int(index)]
             if (row.pair_file, row.line) not in self.reported and _main_script(row.text) in (model.script, None):
                 self.collector.add_line(finding_kinds.OTHER_LANGUAGE, row.file, row.line, row.text)
+
+
+def _visible(text: str) -> str:
+    """Remove characters that cannot be seen: they have findings of their own."""
+    return text if text.isprintable() else "".join(filter(str.isprintable, text))
 
 
 def _main_script(text: str) -> str | None:

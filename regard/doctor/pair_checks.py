@@ -87,6 +87,7 @@ class PairCheck:
             self.collector.add_line(finding_kinds.RATIO, file, int(lengths.lines[index]), message)
         if misaligned is not None and hidden:
             noun = "pair" if hidden == 1 else "pairs"
+            verb = "is" if hidden == 1 else "are"
             self.collector.extend_message(
-                misaligned.kind, file, f"; {hidden:,} {noun} of implausible length ratio there are not listed"
+                misaligned.kind, file, f"; {hidden:,} {noun} of implausible length ratio there {verb} not listed"
             )

@@ -122,7 +122,7 @@ def check_data(recipe: Recipe) -> None:
     """Run the doctor's quick checks: raise an error for findings that block training, print warnings to stderr."""
     splits, formats = data_files(recipe), data_formats(recipe)
     splits.pop(Split.TEST, None)  # training does not read it
-    report = examine_quick(recipe.task.name, splits, file_format=formats)
+    report = examine_quick(recipe.task, splits, file_format=formats)
     lines = [_format_finding(finding) for finding in report.findings if _is_shown(finding)]
     if not report.ok:
         raise ValueError(

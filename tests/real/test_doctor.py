@@ -2,6 +2,7 @@
 
 import json
 import os
+import random
 import re
 from pathlib import Path
 
@@ -186,3 +187,37 @@ def test_faults_in_a_copy_of_xquad(tmp_path_factory, data):
     for kind, ids in expected.items():
         lines = [written[line - 1] for line in found.get(kind, [])]
         assert {re.search(r'"id": "(.*)"', line)[1] for line in lines} == ids
+
+
+@pytest.mark.parametrize("name", ["val", "train", "test_2016_flickr"])
+@pytest.mark.parametrize(("languages", "other"), [(("en", "de"), "fr"), (("de", "en"), "fr"), (("en", "fr"), "de")])
+@pytest.mark.parametrize("seed", [1, 2])
+def test_lines_of_another_language_in_a_copy_of_multi30k(tmp_path, name, languages, other, seed):
+    """Of 40 lines at least 38 are found, and fewer than 1% of the lines of both files are reported by mistake."""
+    sides = [lines_of(f"multi30k/{name}.{language}") for language in languages]
+    foreign = lines_of(f"multi30k/{name}.{other}")
+    places = random.Random(seed).sample(range(len(foreign)), 40)
+    for place in places:
+        sides[1][place] = foreign[place]
+    files = [corpora.write(tmp_path / str(number), lines) for number, lines in enumerate(sides)]
+    report = examine("translate", {Split.TRAIN: files}, max_lines=10**6)
+    found = {finding.file: {*finding.lines} for finding in report.of_kind("other-language")}
+    injected = {place + 1 for place in places}
+    assert len(found[str(files[1])] & injected) >= 38
+    assert sum(len(lines - injected) for lines in found.values()) < 0.01 * len(sides[0])
+
+
+def test_pairs_of_tatoeba_are_in_their_languages():
+    report = examine("translate", {Split.TRAIN: [DATA / "tatoeba-en-de/en-de.tsv"]})
+    assert sum(finding.count for finding in report.of_kind("other-language")) < 0.01 * 169_813
+
+
+def test_the_header_of_sst2_is_recognized_with_columns_by_number(tmp_path):
+    report = examine(
+        "classify", {Split.TRAIN: [DATA / "sst2/train.tsv"]}, file_format=Table(columns={"text": 1, "label": 0})
+    )
+    assert report.of_kind("header")[0].lines == (1,)
+    assert report.labels == {"train": {"1": 37_569, "0": 29_780}}
+    wrong = examine("classify", {Split.TRAIN: [DATA / "sst2/train.tsv"]})
+    assert findings_by_kind(wrong) == {"missing-column": [1]}
+    assert [*wrong.files.values()] == [67_350]

@@ -35,7 +35,7 @@ from pydantic import (
     model_validator,
 )
 
-from regard.data.example import EXAMPLE_TYPES
+from regard.data.record_batch import MAKERS
 from regard.files import read_bytes
 from regard.progress import write_note
 from regard.training.recipe import toml
@@ -184,7 +184,7 @@ def _find_task(value: Any, info: Any) -> AnyTask:
 def _find_data_task(value: Any, info: Any) -> AnyTask:
     """Return the declaration of a task whose data can be read."""
     tasks: Mapping[str, AnyTask] = info.context or {}
-    return _find_in({name: task for name, task in tasks.items() if name in EXAMPLE_TYPES}, value)
+    return _find_in({name: task for name, task in tasks.items() if task.example in MAKERS}, value)
 
 
 def _find_in(tasks: Mapping[str, AnyTask], value: Any) -> AnyTask:

@@ -1,5 +1,7 @@
 """Exact messages of some findings: the file, the line and the split."""
 
+import re
+
 import pytest
 from unit.doctor import corpora, faults
 
@@ -118,12 +120,36 @@ def test_what_is_unlike_training_says_which_is_which(tmp_path, split, change, ye
     assert found.message == f"100% of this text is {yes}, the training data is {no}"
 
 
-@pytest.mark.parametrize("quick", [False, True])
-def test_a_file_of_empty_lines_blocks_training(tmp_path, quick):
-    (tmp_path / "a").write_text("\n \n\n")
-    (tmp_path / "b").write_text("\n\n\n")
-    files = {Split.TRAIN: [tmp_path / "a", tmp_path / "b"]}
-    report = examine_quick("translate", files) if quick else examine("translate", files)
-    assert not report.ok
-    assert "no-example" in {finding.kind for finding in report.findings}
-    assert not examine("generate", {Split.TRAIN: [tmp_path / "a"]}).ok
+def test_lengths_outside_of_a_misaligned_range_are_still_reported(tmp_path):
+    sides = corpora.sentences(["de", "fr"], 600, 4)
+    lost = sides[1].pop(300)
+    sides[1].insert(500, f"{lost[:-1]} {lost}")
+    sides[0][20] = " ".join([sides[0][20]] * 8)
+    sides[0][400] = " ".join([sides[0][400]] * 20)
+    report = examine("translate", {Split.TRAIN: pairs(tmp_path, "a", sides)})
+    (misaligned,) = report.of_kind("misaligned")
+    (ratio,) = report.of_kind("length-ratio")
+    assert ratio.lines == (21,)
+    assert re.search(r"; \d+ pairs? of implausible length ratio there (is|are) not listed$", misaligned.message)
+
+
+@pytest.mark.parametrize("task", ["fill", "classify", "translate"])
+def test_a_file_of_empty_lines_has_no_examples(tmp_path, task):
+    content = {"fill": "\n \n\n", "classify": "text\tlabel\n\n\n", "translate": "\n\n\n"}[task]
+    names = {"fill": ["a.txt"], "classify": ["a.tsv"], "translate": ["a.en", "a.de"]}[task]
+    for name in names:
+        (tmp_path / name).write_text(content)
+    files = [tmp_path / name for name in names]
+    for examined in (examine, examine_quick):
+        report = examined(task, {Split.TRAIN: files})
+        assert not report.ok
+        assert {finding.file for finding in report.of_kind("no-example")} == set(map(str, files))
+
+
+def test_all_lines_of_a_file_are_counted_though_its_columns_are_missing(tmp_path):
+    path = corpora.write(tmp_path / "a.tsv", ["a\tb", *["c\td"] * 40_000])
+    report = examine("classify", {Split.TRAIN: [path]})
+    assert {finding.kind for finding in report.findings} == {"missing-column"}
+    assert report.files == {str(path): 40_001}
+    words = report.findings[0].message + report.findings[0].remedy
+    assert not re.search(r"Table|Labell?ed|Header|Cells", words)
