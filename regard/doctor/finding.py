@@ -125,11 +125,6 @@ class FindingCollector:
         entry = self._entry(kind, file)
         entry.message = f"{entry.message or kind.message}{more}"
 
-    def count(self, kind: FindingKind, file: str | Path) -> int:
-        """Return the number of lines of a file with this problem, so far."""
-        entry = self._entries.get((kind.name, str(file)))
-        return entry.count if entry else 0
-
     def has_blocking(self, files: Sequence[str | Path]) -> bool:
         """Whether a problem of these files is of a kind that always blocks training."""
         names = {str(file) for file in files}
