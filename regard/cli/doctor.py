@@ -221,6 +221,7 @@ def _examine(recipe: DataRecipe, options: _Options) -> DoctorReport:
     """Examine the files, with a progress bar on standard error."""
     from regard.doctor.examination import examine
     from regard.doctor.recipe_data import data_files, data_formats
+    from regard.training.recipe.data_format import label_type
     from regard.training.recipe.schema import PretrainedTokenizerSection
 
     tokenizer, tokenizer_path = None, options.tokenizer
@@ -239,6 +240,7 @@ def _examine(recipe: DataRecipe, options: _Options) -> DoctorReport:
             recipe.task,
             splits,
             file_format=data_formats(recipe),
+            label_type=label_type(recipe),
             scripts=options.scripts,
             tokenizer=tokenizer,
             max_length=options.max_length or recipe.data.max_length,

@@ -34,6 +34,8 @@ class LabelType(Enum):
 
     CLASS = "name"
     """A class name."""
+    CLASSES = "names"
+    """Several class names in one text, or none."""
     SCORE = "number"
     """A number, such as the similarity of two texts."""
 
@@ -91,8 +93,7 @@ class FieldConverter:
             return {"text": values.text("text")}
         if self.example_type is LabeledText:
             text, pair = values.text("text"), values.optional_text("pair")
-            label = values.label("label") if self.label_type is LabelType.CLASS else values.number("label")
-            return {"text": text, "pair": pair, "label": label}
+            return {"text": text, "pair": pair, "label": self._label(values)}
         if self.example_type is TaggedSentence:
             words, tags = values.words("words"), values.class_names("tags")
             if len(words) != len(tags):
@@ -106,6 +107,15 @@ class FieldConverter:
             "title": values.optional_text("title") or "",
             "answers": tuple(_answers(values)),
         }
+
+    def _label(self, values: _FieldValues) -> str | float:
+        match self.label_type:
+            case LabelType.CLASS:
+                return values.label("label")
+            case LabelType.CLASSES:
+                return values.optional_text("label") or ""
+            case LabelType.SCORE:
+                return values.number("label")
 
 
 def check_fields(example_type: type[Example], names: Iterable[str], file: Path) -> None:

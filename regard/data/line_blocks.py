@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 from regard.tokenization.text_files import (
     DECOMPRESSION_ERRORS,
+    MAX_LINE_BYTES,
+    OPENERS,
     DataError,
     decode_line,
     decompression_error,
     limited_lines,
+    long_line_error,
     open_decompressed,
 )
 
@@ -67,20 +72,41 @@ def decode_lines(raw_lines: Sequence[bytes]) -> list[str]:
 
 def read_raw_blocks(path: Path) -> Iterator[list[bytes]]:
     """Yield the lines of a file in blocks, with their line endings. An error is raised after the lines before it."""
-    num_lines = 0
     with open_decompressed(path) as stream:
-        lines = limited_lines(stream, path)
-        while True:
-            block, error = _next_block(lines)
-            num_lines += len(block)
-            if block:
-                yield block
-            if isinstance(error, DataError):
-                raise error
-            if error is not None:
-                raise decompression_error(path, num_lines + 1, error)
-            if not block:
-                return
+        yield from _compressed_blocks(stream, path) if path.suffix in OPENERS else _plain_blocks(stream, path)
+
+
+def _plain_blocks(stream: Any, path: Path) -> Iterator[list[bytes]]:
+    """Split the bytes of a file into lines, a block at a time."""
+    rest, num_lines = b"", 0
+    while data := stream.read(BLOCK_BYTES):
+        data = rest + data
+        end = data.rfind(b"\n") + 1
+        if len(data) - end >= MAX_LINE_BYTES:
+            raise long_line_error(path, num_lines + data.count(b"\n") + 1)
+        rest = data[end:]
+        lines = io.BytesIO(data[:end]).readlines()
+        for start in range(0, len(lines), BLOCK_LINES):
+            yield lines[start : start + BLOCK_LINES]
+        num_lines += len(lines)
+    if rest:
+        yield [rest]
+
+
+def _compressed_blocks(stream: Any, path: Path) -> Iterator[list[bytes]]:
+    """Read line by line, so that an error in the archive has its line."""
+    lines, num_lines = limited_lines(stream, path), 0
+    while True:
+        block, error = _next_block(lines)
+        num_lines += len(block)
+        if block:
+            yield block
+        if isinstance(error, DataError):
+            raise error
+        if error is not None:
+            raise decompression_error(path, num_lines + 1, error)
+        if not block:
+            return
 
 
 def _next_block(stream: Iterable[bytes]) -> tuple[list[bytes], Exception | None]:

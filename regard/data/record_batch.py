@@ -73,8 +73,11 @@ def _pairs(batch: RecordBatch) -> Iterator[Example]:
         return
     file, rows = batch.file, zip(batch.fields["source"], batch.fields["target"], batch.lines, strict=True)
     references = batch.fields.get("references")
-    for index, (source, target, line) in enumerate(rows):
-        further = references[index] if references is not None else ()
+    if references is None:
+        for source, target, line in rows:
+            yield Pair(source=source, target=target, file=file, line=line)
+        return
+    for (source, target, line), further in zip(rows, references, strict=True):
         yield Pair(source=source, target=target, references=further, file=file, line=line)
 
 

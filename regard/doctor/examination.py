@@ -50,6 +50,7 @@ def examine(
     files: SplitFiles,
     *,
     file_format: Format | SplitFormats | None = None,
+    label_type: LabelType | None = None,
     scripts: Mapping[str, str] | None = None,
     tokenizer: Tokenizer | None = None,
     max_length: int | None = None,
@@ -66,19 +67,24 @@ def examine(
     would be truncated, in tokens with a tokenizer, else in words. `max_lines` limits the line numbers of a finding.
     `on_bytes_read` is called with the number of bytes of each block that was read.
     """
-    return _Examination(task, files, file_format, FindingCollector(max_lines), on_bytes_read).run(
+    return _Examination(task, files, file_format, label_type, FindingCollector(max_lines), on_bytes_read).run(
         scripts or {}, tokenizer, max_length
     )
 
 
 def examine_quick(
-    task: str | AnyTask, files: SplitFiles, *, file_format: Format | SplitFormats | None = None, max_lines: int = 5
+    task: str | AnyTask,
+    files: SplitFiles,
+    *,
+    file_format: Format | SplitFormats | None = None,
+    label_type: LabelType | None = None,
+    max_lines: int = 5,
 ) -> DoctorReport:
     """Run only the fast checks, as training does: bytes, columns, alignment, empty texts, labels, tags, answers.
 
     The checks that process every word or compare rows are skipped: scripts, languages, lengths, duplicates and leakage.
     """
-    return _Examination(task, files, file_format, FindingCollector(max_lines), lambda _: None).run_quick()
+    return _Examination(task, files, file_format, label_type, FindingCollector(max_lines), lambda _: None).run_quick()
 
 
 class _Examination:
@@ -89,11 +95,13 @@ class _Examination:
         task: str | AnyTask,
         files: SplitFiles,
         file_format: Format | SplitFormats | None,
+        label_type: LabelType | None,
         collector: FindingCollector,
         on_bytes_read: Callable[[int], None],
     ) -> None:
         self.task, self.example_type = _resolve_task(task)
         self.files, self.collector = {split: list(paths) for split, paths in files.items()}, collector
+        self.label_type = label_type or (LabelType.SCORE if self.task == "embed" else LabelType.CLASS)
         self.formats = self._find_formats(file_format)
         for split, paths in self.files.items():
             _check_files(split, paths, self.formats[split])
@@ -107,8 +115,7 @@ class _Examination:
         return {split: file_format or detect_format(self.example_type, paths) for split, paths in self.files.items()}
 
     def _reader(self, split: Split, collector: FindingCollector, on_bytes_read: Callable[[int], None]) -> SplitReader:
-        label_type = LabelType.SCORE if self.task == "embed" else LabelType.CLASS
-        return SplitReader(self.example_type, self.formats[split], label_type, collector, on_bytes_read)
+        return SplitReader(self.example_type, self.formats[split], self.label_type, collector, on_bytes_read)
 
     def run(self, scripts: Mapping[str, str], tokenizer: Tokenizer | None, max_length: int | None) -> DoctorReport:
         lengths = LengthCheck(self.collector, tokenizer, max_length)
@@ -135,11 +142,20 @@ class _Examination:
         if self.example_type is Pair:
             return [PairCheck(self.collector, summaries=self.task == "summarize")]
         if self.example_type is LabeledText:
-            return [ScoreCheck(self.collector) if self.task == "embed" else LabelCheck(self.collector)]
+            return self._label_checks()
         if self.example_type is TaggedSentence:
             schemes = {file_format.scheme for file_format in self.formats.values() if isinstance(file_format, Conll)}
             return [TagCheck(self.collector, schemes.pop() if len(schemes) == 1 else None)]
         return [AnswerCheck(self.collector)] if self.example_type is Question else []
+
+    def _label_checks(self) -> list[Check]:
+        match self.label_type:
+            case LabelType.CLASS:
+                return [LabelCheck(self.collector)]
+            case LabelType.SCORE:
+                return [ScoreCheck(self.collector)]
+            case LabelType.CLASSES:
+                return []
 
     def _read(self, checks: Sequence[Check]) -> None:
         empty_texts = EmptyTextFilter(self.collector, blank_lines_separate=self.example_type is Document)

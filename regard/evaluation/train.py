@@ -16,6 +16,7 @@ from regard.evaluation.evaluate import evaluate, sample_outputs
 from regard.progress import write_note
 from regard.tasks.registry import TASKS
 from regard.terminal import escape_line
+from regard.training.recipe.data_format import label_type
 from regard.training.recipe.data_pipeline import make_source
 from regard.training.recipe.preflight import check_recipe
 from regard.training.recipe.schema import Recipe, load_recipe, merge_overrides, parse_overrides
@@ -122,7 +123,7 @@ def check_data(recipe: Recipe) -> None:
     """Run the doctor's quick checks: raise an error for findings that block training, print warnings to stderr."""
     splits, formats = data_files(recipe), data_formats(recipe)
     splits.pop(Split.TEST, None)  # training does not read it
-    report = examine_quick(recipe.task, splits, file_format=formats)
+    report = examine_quick(recipe.task, splits, file_format=formats, label_type=label_type(recipe))
     lines = [_format_finding(finding) for finding in report.findings if _is_shown(finding)]
     if not report.ok:
         raise ValueError(

@@ -97,11 +97,14 @@ def limited_lines(stream: Any, path: str | Path, first_line: int = 1) -> Iterato
     """Yield the lines of a stream with their line endings. A line of more than `MAX_LINE_BYTES` is a `DataError`."""
     for number, line in enumerate(iter(partial(stream.readline, MAX_LINE_BYTES), b""), first_line):
         if len(line) >= MAX_LINE_BYTES and not line.endswith(b"\n"):
-            message = (
-                f"the line has more than {MAX_LINE_BYTES:,} bytes: not a text file, or its line breaks are missing"
-            )
-            raise DataError(path, number, message)
+            raise long_line_error(path, number)
         yield line
+
+
+def long_line_error(path: str | Path, line: int) -> DataError:
+    """Return the error for a line of more than `MAX_LINE_BYTES`."""
+    message = f"the line has more than {MAX_LINE_BYTES:,} bytes: not a text file, or its line breaks are missing"
+    return DataError(path, line, message)
 
 
 def decompression_error(path: str | Path, line: int | None, error: Exception) -> DataError:

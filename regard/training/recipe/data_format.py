@@ -6,10 +6,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from regard.data.example import Pair
-from regard.data.fields import OPTIONAL_FIELDS, REQUIRED_FIELDS
+from regard.data.fields import OPTIONAL_FIELDS, REQUIRED_FIELDS, LabelType
 from regard.data.formats import Cells, Conll, Format, Header, JsonLines, Quoting, Scheme, Table, Text, Unit
 from regard.data.reader import detect_format
 from regard.tokenization.text_files import DataError
+from regard.training.recipe.objective_section import MultiLabelConfig, RegressionConfig
 from regard.training.recipe.schema import DataRecipe, DataSection, RecipeError
 from regard.transformer.suggestion import did_you_mean
 
@@ -37,6 +38,16 @@ def data_format(recipe: DataRecipe, files: Sequence[str], split: str = "train") 
         case Text():
             return Text(unit=Unit(data.unit))
     return file_format
+
+
+def label_type(recipe: DataRecipe) -> LabelType:
+    """Return the type of the labels in the data of a recipe."""
+    match recipe.objective:
+        case RegressionConfig():
+            return LabelType.SCORE
+        case MultiLabelConfig():
+            return LabelType.CLASSES
+    return LabelType.SCORE if recipe.task.name == "embed" else LabelType.CLASS
 
 
 def _table(data: DataSection) -> Table:

@@ -13,7 +13,6 @@ from regard.data.corpus import Corpus
 from regard.data.encoders.encoder_base import Encoder
 from regard.data.encoding import encode
 from regard.data.example import Document, LabeledText, Pair, Question, TaggedSentence
-from regard.data.fields import LabelType
 from regard.data.label_ids import collect_labels
 from regard.data.length_policy import LengthPolicy, SlidingWindow, StrictLength, Truncation
 from regard.data.source import DataSource, fingerprints_from_json, fingerprints_to_json
@@ -22,8 +21,8 @@ from regard.tokenization import algorithms
 from regard.tokenization.tokenizer import SpecialTokens, Tokenizer
 from regard.tokenization.tokenizer_loader import load_tokenizer
 from regard.tokenization.tokenizer_trainer import train_tokenizer
-from regard.training.recipe.data_format import data_format
-from regard.training.recipe.objective_section import DistillationSection, MultiLabelConfig, RegressionConfig
+from regard.training.recipe.data_format import data_format, label_type
+from regard.training.recipe.objective_section import DistillationSection, MultiLabelConfig
 from regard.training.recipe.schema import (
     NewTokenizerSection,
     PretrainedNetworkSection,
@@ -52,8 +51,7 @@ class TrainingData:
 
 def make_source(recipe: Recipe, files: tuple[str, ...]) -> DataSource:
     """Return the examples in these files."""
-    label_type = LabelType.SCORE if isinstance(recipe.objective, RegressionConfig) else LabelType.CLASS
-    return DataSource(recipe.task.example, files, data_format(recipe, files), label_type)
+    return DataSource(recipe.task.example, files, data_format(recipe, files), label_type(recipe))
 
 
 def read_labels(recipe: Recipe) -> tuple[str, ...]:

@@ -14,6 +14,7 @@ from regard.doctor.recipe_data import data_files, data_formats
 from regard.doctor.split_reader import Split, SplitReader
 from regard.tasks.registry import TASKS
 from regard.tokenization.text_files import DataError
+from regard.training.recipe.data_format import label_type
 from regard.training.recipe.data_pipeline import make_source
 from regard.training.recipe.preflight import check_recipe
 from regard.training.recipe.schema import RecipeError, load_data_recipe, load_recipe
@@ -67,6 +68,8 @@ GOOD = {
     "lists that are joined": (
         "classify", 'join = " "', {"a.jsonl": lines([{"text": ["a", "b"], "label": "x"}])}, 1),
     "tags on one line": ("tag", "", {"a.jsonl": lines([{"words": ["Ann", "ran"], "tags": ["I-per", "O"]}])}, 1),
+    "several labels, or none": ("classify", 'objective = "multi_label"', {"a.tsv": "text\tlabel\na\tx, y\nb\t\n"}, 2),
+    "scores": ("classify", 'objective = "regression"', {"a.tsv": "text\tlabel\na\t1.5\nb\t-2e3\n"}, 2),
     "CoNLL": ("tag", "", {"a.conll": CONLL}, 2),
     "CoNLL with columns": ("tag", "columns = { word = 1, tag = 2 }", {"a.conll": "1 Ann B-x\n2 ran O\n"}, 1),
     "SQuAD": ("answer", "", {"a.json": squad()}, 1),
@@ -86,6 +89,7 @@ BAD = {
     "a quote that is not closed": ("classify", "", {"a.csv": 'text,label\na,x\n"b,y\nc,x\n'}, 3),
     "a label that is missing": ("classify", BY_NUMBER, {"a.tsv": ROWS + "a text\t \n"}, 7),
     "a score that is no number": ("embed", "columns = { text = 0, label = 1 }", {"a.tsv": "a\t1\nb\tnan\n"}, 2),
+    "a score that is a word": ("classify", 'objective = "regression"', {"a.tsv": "text\tlabel\na\t1\nb\tx\n"}, 3),
     "lists without a separator to join them": ("classify", "", {"a.jsonl": lines([{"text": ["a"], "label": 1}])}, 1),
     "broken JSON": ("classify", "", {"a.jsonl": lines(RECORDS) + '{"text": \n'}, 7),
     "a key that is missing": ("classify", "", {"a.jsonl": lines([*RECORDS, {"label": 1}])}, 7),
@@ -119,7 +123,9 @@ def write(folder, task, data, files):
         content = content if isinstance(content, bytes) else content.encode()
         (folder / name).write_bytes(gzip.compress(content) if name.endswith(".gz") else content)
     recipe = folder / "recipe.toml"
-    recipe.write_text(f'task = "{task}"\n[data]\ntrain = {json.dumps(list(files))}\n{data}\n{REST}')
+    data, _, objective = data.partition("objective = ")
+    section = f"[objective]\nkind = {objective}\n" if objective else ""
+    recipe.write_text(f'task = "{task}"\n[data]\ntrain = {json.dumps(list(files))}\n{data}\n{section}{REST}')
     return recipe
 
 
@@ -136,7 +142,9 @@ def read_in_training(path, task):
 def read_by_doctor(path):
     recipe = load_data_recipe(path, tasks=TASKS)
     files, formats = data_files(recipe), data_formats(recipe)
-    examined = examination._Examination(recipe.task.name, files, formats, FindingCollector(), lambda _: None)
+    examined = examination._Examination(
+        recipe.task, files, formats, label_type(recipe), FindingCollector(), lambda _: None
+    )
     reader = examined._reader(Split.TRAIN, examined.collector, lambda _: None)
     assert isinstance(reader, SplitReader)
     batches = reader.read(Split.TRAIN, files[Split.TRAIN])
@@ -146,7 +154,9 @@ def read_by_doctor(path):
 def blocking(path):
     """The lines of all findings for which training must not start."""
     recipe = load_data_recipe(path, tasks=TASKS)
-    report = examination.examine(recipe.task.name, data_files(recipe), file_format=data_formats(recipe), max_lines=99)
+    report = examination.examine(
+        recipe.task, data_files(recipe), file_format=data_formats(recipe), label_type=label_type(recipe), max_lines=99
+    )
     kinds = {"one-label", "same-file", "too-many-labels"}  # whole files that can be read, but hardly learned from
     found = [one for one in report.findings if one.severity is Severity.STOP and one.kind not in kinds]
     return sorted(line for one in found for line in one.lines)
