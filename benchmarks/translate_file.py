@@ -36,7 +36,7 @@ SENTENCE = "A man rides a horse."
 REGARD = [sys.executable, "-c", "from regard.cli.main import main; main()"]
 WITHOUT_TORCH = "import sys; sys.modules['torch'] = sys.modules['transformers'] = None; "
 LIBRARIES = {
-    "regard": "import torch, tokenizers, regard.model, regard.tasks.translate, regard.cli.translate",
+    "regard": "import torch, tokenizers, regard.model, regard.tasks.translate, regard.cli.task_command",
     "CTranslate2": WITHOUT_TORCH + "import ctranslate2, tokenizers",
     "transformers": "import torch; from transformers import AutoTokenizer, MarianMTModel",
 }

@@ -155,9 +155,8 @@ def plain_type_name(annotation: Any) -> str:
 def limit_text(limit: Any) -> str:
     """A limit of a number; nested metadata (pydantic's FieldInfo) has several."""
     signs = {"ge": "≥", "gt": ">", "le": "≤", "lt": "<"}
-    parts = [
-        f"{sign} {getattr(limit, name):g}" for name, sign in signs.items() if getattr(limit, name, None) is not None
-    ]
+    values = {sign: getattr(limit, name, None) for name, sign in signs.items()}
+    parts = [f"{sign} {value:,}" for sign, value in values.items() if value is not None]
     parts += [text for each in getattr(limit, "metadata", ()) if (text := limit_text(each))]
     return ", ".join(parts)
 
