@@ -19,7 +19,7 @@ from rich.text import Text
 
 DOCS = Path(__file__).parent
 COLUMNS = 98
-HEAD, TAIL = 7, 19
+HEAD, TAIL = 5, 22
 """Lines of the demo that are shown, from its start and from its end."""
 COMMANDS = (
     'regard translate runs/demo/run/best "le 14 juillet 1989"',
