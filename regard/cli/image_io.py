@@ -17,7 +17,7 @@ def names_images(argument: str | None) -> bool:
     """Whether an argument of the command line is an image file, or a folder."""
     from regard.data.image_files import is_image_name
 
-    if argument in (None, "-") or len(str(argument)) > 4096:
+    if argument in (None, "", "-") or len(str(argument)) > 4096:
         return False
     path = Path(str(argument))
     return path.is_dir() or (is_image_name(path) and path.is_file())

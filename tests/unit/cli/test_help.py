@@ -34,7 +34,7 @@ def test_commands_are_in_groups_with_whole_sentences():
 @pytest.mark.parametrize("name", sorted(COMMANDS))
 def test_values_have_understandable_names(name):
     shown = help_of(name)
-    assert not [mark for mark in ("<", "list[", "int range") if mark in shown], shown
+    assert not [mark for mark in ("<str", "<int", "<path", "<list", "list[", "int range") if mark in shown], shown
     assert "{" not in shown.splitlines()[0]
     assert "-q, --quiet" in shown
     assert run(name, "-h").out == run(name, "--help").out
