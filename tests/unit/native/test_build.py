@@ -48,6 +48,16 @@ def test_it_is_built_once(empty_cache, avx2_cpu, tmp_path, monkeypatch):
     assert sorted(empty_cache.iterdir()) == [checksum_file(first), first]  # no temporary files are left
 
 
+def test_the_compilation_is_announced_and_can_be_left_out(empty_cache, avx2_cpu, tmp_path, monkeypatch, capsys):
+    counting(tmp_path, monkeypatch)
+    with pytest.raises(NotBuiltError, match="they are compiled at their first use"):
+        build(compile_missing=False)
+    first = build()
+    assert capsys.readouterr().err == "compiling the native kernels for this machine, once: about ten seconds\n"
+    assert build() == build(compile_missing=False) == first
+    assert capsys.readouterr().err == ""
+
+
 def test_another_source_is_another_library(empty_cache, tmp_path, monkeypatch):
     counting(tmp_path, monkeypatch)
     sources = tmp_path / "c"
