@@ -64,6 +64,11 @@ KINDS = {
         intro="MiniLM's weights (6 layers, 384), 64 captions of 6 to 40 tokens (1,522 in all), from token ids to "
         "normalized vectors; each library with its best batch size.",
     ),
+    "embedding": Kind(
+        title="Vectors of texts",
+        intro="All sentences of STS-B's development set from text to vectors, with MiniLM's weights (6 layers, 384), "
+        "alternately with sentence-transformers; and the exact search of `regard search`.",
+    ),
     "file": Kind(
         title="A whole file",
         intro="A small trained translator (2.6 million parameters, 10 MB) translates a file of about 1,000 lines with "

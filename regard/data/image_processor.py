@@ -70,6 +70,15 @@ class ImageProcessor:
         """Number of channels: one for grey images, three for colours."""
         return 3 if self.mean is None else len(self.mean)
 
+    @property
+    def output_shape(self) -> tuple[int, int, int]:
+        """Channels, height and width of all images after resizing and cropping."""
+        if self.crop is not None:
+            return self.channels, *self.crop
+        if not isinstance(self.size, ExactSize):
+            raise ValueError("the images would have different sizes: add crop_size, or height and width in size")
+        return self.channels, self.size.height, self.size.width
+
     def __call__(self, image: Image) -> NDArray[np.float32]:
         """Return the pixel values of an image: channels × height × width."""
         return self.normalize(self.resize(image))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from regard.data.example import Example, LabeledText, TaggedSentence
+from regard.data.example import Example, ImageText, LabeledText, TaggedSentence
 from regard.data.tag_schemes import OUTSIDE
 from regard.tokenization.text_files import DataError
 
@@ -25,6 +25,8 @@ def collect_labels(examples: Iterable[Example], separator: str | None = None) ->
         match example:
             case LabeledText(label=str(label)):
                 labels.update([label] if separator is None else split_labels(label, separator))
+            case ImageText(text=label):
+                labels.add(label)
             case TaggedSentence(tags=tags):
                 labels.update(tags)
             case _:

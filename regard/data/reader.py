@@ -8,9 +8,10 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, TypeVar, cast, overload
 
-from regard.data.example import EXAMPLE_TYPES, Document, Example, Pair, Question, TaggedSentence
+from regard.data.example import EXAMPLE_TYPES, Document, Example, ImageText, Pair, Question, TaggedSentence
 from regard.data.fields import FieldConverter, LabelType
 from regard.data.formats import Conll, Format, JsonLines, Parallel, Squad, Table, Text
+from regard.data.image_files import read_image_texts
 from regard.data.line_blocks import LineBlock, read_line_blocks
 from regard.data.readers.conll import parse_conll, read_conll
 from regard.data.readers.jsonl import Records, parse_jsonl, parse_records
@@ -61,6 +62,8 @@ def read(
         converter = _make_converter(example_type, label_type, file_format)
         return make_examples(parse_records(cast(Records, files), file_format, converter), MAKERS[example_type])
     paths = [Path(cast(str, file)) for file in files]
+    if example_type is ImageText:
+        return read_image_texts(paths)
     file_format = file_format or detect_format(example_type, paths)
     check_format(example_type, file_format, paths)
     if isinstance(file_format, Conll):

@@ -10,9 +10,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, cast
 
-from regard.data.example import EXAMPLE_TYPES, Example
+from regard.data.example import EXAMPLE_TYPES, Example, ImageText
 from regard.data.fields import LabelType
 from regard.data.formats import Format
+from regard.data.image_files import list_images
 from regard.data.reader import FilesOrRecords, read
 from regard.data.readers.jsonl import Records
 from regard.data.readers.plain import expand_folders
@@ -68,6 +69,10 @@ class DataSource:
 
     def file_names(self) -> list[str]:
         """Return the files in reading order (a file that is read twice occurs twice), or ["rows"] for records."""
+        if self.example_type is ImageText:
+            folders_and_tables = [Path(file) for file in cast(Sequence[str], self.files)]
+            found = ([*list_images(path)] if path.is_dir() else [path] for path in folders_and_tables)
+            return [str(path.resolve()) for paths in found for path in paths]
         if self.files and isinstance(self.files[0], str | Path):
             return [
                 os.path.realpath(path)

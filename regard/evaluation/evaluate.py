@@ -12,10 +12,12 @@ import torch
 from torch import Tensor
 
 from regard.checkpoint.model_folder import FITTED_KEYS, ModelInfo
+from regard.checkpoint.sentence_folder import SentenceEncoder
 from regard.data.batches import Batches
 from regard.data.encoders.encoder_base import IGNORE_INDEX
 from regard.data.example import Document, Pair, TaggedSentence
 from regard.data.tag_schemes import OUTSIDE
+from regard.evaluation.embedding_metrics import evaluate_captions, evaluate_text_pairs
 from regard.tasks.generate import GENERATE, GenerateOptions
 from regard.tasks.generation_config import GenerationConfig, read_generation_config
 from regard.tokenization.tokenizer import Tokenizer
@@ -50,18 +52,24 @@ class Parts:
     """A model during its training, as a task sees it (`ModelParts`)."""
 
     network: Any
-    tokenizer: Tokenizer
+    tokenizer: Any
+    """None for a network that reads images only."""
     generation_config: GenerationConfig
     labels: tuple[str, ...]
     info: ModelInfo
+    sentence_encoder: SentenceEncoder | None = None
+    image_processor: Any = None
 
     @classmethod
     def of(cls, trained: TrainedModel) -> Parts:
         """Return the parts of a model that is being trained."""
-        config = read_generation_config(None, trained.tokenizer)
-        config = replace(config, decoder_start_token_id=trained.decoder_start)
-        info = {key: value for key, value in trained.info.items() if key not in FITTED_KEYS}
-        return cls(trained.network, trained.tokenizer, config, trained.labels, cast(ModelInfo, info))
+        config: Any = None
+        if trained.tokenizer is not None:
+            config = read_generation_config(None, trained.tokenizer)
+            config = replace(config, decoder_start_token_id=trained.decoder_start)
+        info = cast(ModelInfo, {key: value for key, value in trained.info.items() if key not in FITTED_KEYS})
+        encoder, processor = trained.sentence_encoder, trained.processor
+        return cls(trained.network, trained.tokenizer, config, trained.labels, info, encoder, processor)
 
 
 def evaluate(trained: TrainedModel) -> Mapping[str, float]:
@@ -69,6 +77,11 @@ def evaluate(trained: TrainedModel) -> Mapping[str, float]:
 
     What the task fits to validation data, such as a temperature, is put into `trained.info`.
     """
+    match trained.recipe.objective.kind:
+        case "contrastive":
+            return evaluate_text_pairs(Parts.of(trained), _read_examples(trained, None))
+        case "image_text":
+            return evaluate_captions(Parts.of(trained), _read_examples(trained, None))
     metrics = trained.recipe.task.metrics
     if metrics.compute is None:
         return {}
@@ -82,6 +95,8 @@ def evaluate(trained: TrainedModel) -> Mapping[str, float]:
 
 def sample_outputs(trained: TrainedModel) -> Sequence[str]:
     """Return lines for inspection by a person: input, reference and output of a few examples."""
+    if trained.recipe.objective.kind in ("contrastive", "image_text", "classify_images"):
+        return []  # vectors and images are no text to show
     match trained.recipe.task.name:
         case "generate":
             samples, outputs = _continue_texts(trained)

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from regard.data.example import ImageText
 from regard.doctor.examination import examine_quick
 from regard.doctor.finding import Finding, Severity
 from regard.doctor.finding_kinds import HEADER
@@ -101,7 +102,7 @@ def next_command(recipe: Recipe, run_dir: Path) -> str:
         text = " ".join(str(getattr(example, "text", example)).split()[:PROMPT_WORDS])
     else:
         value = task.input_of(example)
-        fields = [value] if isinstance(value, str) else [str(each) for each in value]
+        fields = [str(value)] if isinstance(value, str | Path) else [str(each) for each in value]
         text = "\t".join(" ".join(each.split()[:MAX_WORDS]) for each in fields)
     return f"regard {task.name} {folder} {quote(text)}"
 
@@ -121,6 +122,8 @@ def default_run_dir(recipe: str | Path | Recipe) -> Path:
 
 def check_data(recipe: Recipe) -> None:
     """Run the doctor's quick checks: raise an error for findings that block training, print warnings to stderr."""
+    if recipe.task.example is ImageText:
+        return  # the encoder opens every image, and names those that are damaged
     splits, formats = data_files(recipe), data_formats(recipe)
     splits.pop(Split.TEST, None)  # training does not read it
     report = examine_quick(recipe.task, splits, file_format=formats, label_type=label_type(recipe))

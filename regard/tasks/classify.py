@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypedDict
 
-from regard.data.example import LabeledText
+from regard.data.example import ImageText, LabeledText
 from regard.data.label_ids import split_labels
 from regard.tasks.inputs import TEXT_PAIR_OR_IMAGE
 from regard.tasks.long_input import LongInput
@@ -17,7 +17,9 @@ from regard.transformer.interface import Predicts, Reads
 
 if TYPE_CHECKING:
     from regard.checkpoint.model_folder import ModelInfo
+    from regard.data.encoders.image_texts import ImageTextEncoder
     from regard.data.encoders.labels import LabeledTextEncoder
+    from regard.data.image_processor import ImageProcessor
     from regard.data.length_policy import LengthPolicy
     from regard.tasks.model_parts import ModelParts
     from regard.tokenization.tokenizer import Tokenizer
@@ -148,8 +150,18 @@ def fit_label_temperature(references: Sequence[str], results: Sequence[Classific
     return {"temperature": fit_temperature([result.scores for _, result in known], [label for label, _ in known])}
 
 
+def image_label_encoder(
+    processor: ImageProcessor, tokenizer: Tokenizer | None, labels: tuple[str, ...], policy: LengthPolicy | None
+) -> ImageTextEncoder:
+    """Return the encoder of images with a label."""
+    from regard.data.encoders.image_texts import ImageTextEncoder
+
+    del tokenizer, policy
+    return ImageTextEncoder(processor=processor, labels=labels)
+
+
 def for_objective(task: AnyTask, objective: Any) -> AnyTask:
-    """Return the declaration for a recipe with one label for a text, with several, or with a score."""
+    """Return the declaration for a recipe with one label for a text, with several, with a score, or for images."""
     task = replace(task, reads=frozenset({Reads.TOKENS}), predicts=frozenset({Predicts.LABEL}))
     match objective.kind:
         case "multi_label":
@@ -176,6 +188,17 @@ def for_objective(task: AnyTask, objective: Any) -> AnyTask:
                     prediction_of=lambda result: result,
                 ),
             )
+        case "classify_images":
+            return replace(
+                task,
+                example=ImageText,
+                reads=frozenset({Reads.IMAGE}),
+                architectures=("ForImageClassification",),
+                encoder=None,
+                image_encoder=image_label_encoder,
+                input_of=lambda example: example.image,
+                metrics=Metrics(names=("loss", "accuracy")),
+            )
         case _:
             return task
 
@@ -193,7 +216,7 @@ CLASSIFY = Task(
     reads=frozenset({Reads.TOKENS, Reads.IMAGE, Reads.TEXT_AND_IMAGE}),
     predicts=frozenset({Predicts.LABEL, Predicts.SIMILARITY}),
     architectures=("ForSequenceClassification", "ForImageClassification"),
-    objectives=("classify", "multi_label", "regression"),
+    objectives=("classify", "multi_label", "regression", "classify_images"),
     for_objective=for_objective,
     has_labels=True,
     encoder=labeled_text_encoder,

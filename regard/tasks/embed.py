@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypedDict
 
-from regard.data.example import LabeledText
+from regard.data.example import ImageText, LabeledText
 from regard.tasks.inputs import TEXT_OR_IMAGE
 from regard.tasks.options import option
-from regard.training.task import Runner, Task
+from regard.training.task import AnyTask, Metrics, Runner, Task
 from regard.transformer.interface import Predicts, Reads
 
 if TYPE_CHECKING:
+    from regard.data.encoders.image_texts import ImageTextEncoder
+    from regard.data.encoders.text_pairs import TextPairEncoder
+    from regard.data.image_processor import ImageProcessor
+    from regard.data.length_policy import LengthPolicy
     from regard.tasks.model_parts import ModelParts
+    from regard.tokenization.tokenizer import Tokenizer
 
 SHOWN_NUMBERS = 3
 """Number of numbers of a vector that `repr` shows."""
@@ -129,6 +135,47 @@ def prepare(model: ModelParts, options: EmbedOptions) -> Runner[Any, TextVector]
     return Embedder(model.network, model.tokenizer, model.sentence_encoder, options)
 
 
+def text_pair_encoder(
+    tokenizer: Tokenizer, labels: tuple[str, ...], policy: LengthPolicy | None, *, min_score: float = 0.5
+) -> TextPairEncoder:
+    """Return the encoder of two texts that belong together."""
+    from regard.data.encoders.text_pairs import TextPairEncoder
+
+    del labels
+    return TextPairEncoder(tokenizer=tokenizer, min_score=min_score, length_policy=policy)
+
+
+def captioned_image_encoder(
+    processor: ImageProcessor, tokenizer: Tokenizer | None, labels: tuple[str, ...], policy: LengthPolicy | None
+) -> ImageTextEncoder:
+    """Return the encoder of images with a caption."""
+    from regard.data.encoders.image_texts import ImageTextEncoder
+
+    del labels
+    return ImageTextEncoder(processor=processor, tokenizer=tokenizer, length_policy=policy)
+
+
+def for_objective(task: AnyTask, objective: Any) -> AnyTask:
+    """Return the declaration for a recipe with pairs of texts, or with images and captions."""
+    if objective.kind == "image_text":
+        return replace(
+            task,
+            example=ImageText,
+            reads=frozenset({Reads.TEXT_AND_IMAGE}),
+            predicts=frozenset({Predicts.SIMILARITY}),
+            encoder=None,
+            image_encoder=captioned_image_encoder,
+            input_of=None,
+            metrics=Metrics(names=("loss", "accuracy", "image_recall@10", "text_recall@10")),
+        )
+    return replace(
+        task,
+        reads=frozenset({Reads.TOKENS}),
+        encoder=partial(text_pair_encoder, min_score=objective.min_score),
+        metrics=Metrics(names=("loss", "accuracy", "spearman")),
+    )
+
+
 EMBED = Task(
     name="embed",
     summary="Print a vector for TEXT: one output line per input line, in order.",
@@ -142,5 +189,8 @@ EMBED = Task(
     reads=frozenset({Reads.TOKENS, Reads.TEXT_AND_IMAGE}),
     predicts=frozenset({Predicts.VECTORS, Predicts.MASKED_TOKEN, Predicts.SIMILARITY}),
     architectures=("Model",),
+    objectives=("contrastive", "image_text"),
+    for_objective=for_objective,
+    encoder=text_pair_encoder,
     input_of=lambda example: example.text,
 )

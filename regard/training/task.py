@@ -17,6 +17,7 @@ from regard.transformer.interface import Predicts, Reads
 if TYPE_CHECKING:
     from regard.checkpoint.model_folder import ModelInfo
     from regard.data.encoders.encoder_base import Encoder
+    from regard.data.image_processor import ImageProcessor
     from regard.data.length_policy import LengthPolicy
     from regard.tokenization.tokenizer import Tokenizer
 
@@ -137,6 +138,10 @@ class Task(Generic[InputT, OptionsT, ResultT]):
     """How examples become rows of a batch."""
     encoder: Callable[[Tokenizer, tuple[str, ...], LengthPolicy | None], Encoder] | None = None
     """Return the encoder of the examples, for a tokenizer, the labels and the policy for long texts."""
+    image_encoder: (
+        Callable[[ImageProcessor, Tokenizer | None, tuple[str, ...], LengthPolicy | None], Encoder] | None
+    ) = None
+    """The same for examples with images."""
     metrics: Metrics = Metrics(names=("loss",))
     """The metrics on validation data."""
 

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from regard.checkpoint.load import load
 from regard.checkpoint.model_folder import ModelFolder
+from regard.data.image_processor import ImageProcessor
 from regard.tokenization.io import TokenizerError
 from regard.tokenization.tokenizer import Tokenizer
 from regard.tokenization.tokenizer_loader import load_tokenizer
@@ -18,7 +19,9 @@ from regard.training.objectives.bpe_dropout import BpeDropout, MergeTable, merge
 from regard.training.objectives.causal import CausalLM
 from regard.training.objectives.classify import SequenceClassification
 from regard.training.objectives.classify_multi_label import MultiLabelClassification
+from regard.training.objectives.contrastive import Contrastive
 from regard.training.objectives.distillation import Distillation
+from regard.training.objectives.image_text import ImageClassification, ImageTextMatching
 from regard.training.objectives.masked import MaskedLM
 from regard.training.objectives.objective import CrossEntropyObjective, Objective
 from regard.training.objectives.rdrop_objective import RDrop
@@ -27,15 +30,17 @@ from regard.training.objectives.span import QuestionAnswering
 from regard.training.objectives.tag import TokenClassification
 from regard.training.objectives.translate import Seq2SeqLM
 from regard.training.recipe import objective_section
+from regard.transformer.config import Pooling
 
 
 def build_objective(
     config: objective_section.AnyObjectiveConfig,
-    tokenizer: Tokenizer,
+    tokenizer: Tokenizer | None,
     decoder_start: int,
     labels: Sequence[str] = (),
     device: str = "cpu",
     max_length: int | None = None,
+    processor: ImageProcessor | None = None,
 ) -> Objective:
     """Build the objective of a recipe.
 
@@ -43,6 +48,10 @@ def build_objective(
     network; a teacher is moved to `device`. BPE-dropout is the outermost wrapper, so that both passes of R-Drop, and
     student and teacher, get the same tokens.
     """
+    if isinstance(config, objective_section.ImageConfig):
+        assert processor is not None, "a network that reads images has a processor"
+        return build_image_objective(config, processor)
+    assert tokenizer is not None, "a network that reads tokens has a tokenizer"
     objective = _build_without_bpe_dropout(config, tokenizer, decoder_start, labels, device)
     if not isinstance(config, objective_section.AutoregressiveConfig) or not config.bpe_dropout:
         return objective
@@ -52,6 +61,15 @@ def build_objective(
         probability=config.bpe_dropout,
         max_length=_max_length(objective, max_length),
     )
+
+
+def build_image_objective(config: objective_section.ImageConfig, processor: ImageProcessor) -> Objective:
+    """Build the objective of a network that reads images."""
+    match config:
+        case objective_section.ImageClassificationConfig(label_smoothing=label_smoothing):
+            return ImageClassification(processor=processor, label_smoothing=label_smoothing)
+        case objective_section.ImageTextConfig():
+            return ImageTextMatching(processor=processor)
 
 
 def _max_length(objective: Objective, max_length: int | None) -> int | None:
@@ -95,6 +113,9 @@ def _build_without_bpe_dropout(
             return MultiLabelClassification()
         case objective_section.RegressionConfig():
             return Regression()
+        case objective_section.ContrastiveConfig(pooling=pooling, scale=scale):
+            return Contrastive(pooling=Pooling(pooling), scale=scale)
+    assert not isinstance(config, objective_section.ImageConfig), "built by build_image_objective"
     objective = _build_cross_entropy(config, tokenizer, decoder_start)
     if config.rdrop:
         return RDrop(objective=objective, alpha=config.rdrop, start_epoch=config.rdrop_start_epoch)

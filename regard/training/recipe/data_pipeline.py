@@ -12,7 +12,8 @@ from regard.data.batches import Batches, LengthBatching, PackedBatching
 from regard.data.corpus import Corpus
 from regard.data.encoders.encoder_base import Encoder
 from regard.data.encoding import encode
-from regard.data.example import Document, LabeledText, Pair, Question, TaggedSentence
+from regard.data.example import Document, ImageText, LabeledText, Pair, Question, TaggedSentence
+from regard.data.image_processor import ImageProcessor
 from regard.data.label_ids import collect_labels
 from regard.data.length_policy import LengthPolicy, SlidingWindow, StrictLength, Truncation
 from regard.data.source import DataSource, fingerprints_from_json, fingerprints_to_json
@@ -25,6 +26,7 @@ from regard.training.recipe.data_format import data_format, label_type
 from regard.training.recipe.objective_section import DistillationSection, MultiLabelConfig
 from regard.training.recipe.schema import (
     NewTokenizerSection,
+    NoTokenizerSection,
     PretrainedNetworkSection,
     PretrainedTokenizerSection,
     Recipe,
@@ -33,6 +35,8 @@ from regard.training.run.word_perplexity import TextSize, measure_text
 from regard.training.task import Rows
 from regard.transformer.interface import Predicts
 
+TOKENS_PER_IMAGE = 64
+"""What an image counts in `batch_tokens`."""
 DEFAULT_MAX_LENGTH = 512
 """Default maximum length of a chunk (generate), and of a window if the network has no limit (fill, tag, answer)."""
 
@@ -51,6 +55,8 @@ class TrainingData:
 
 def make_source(recipe: Recipe, files: tuple[str, ...]) -> DataSource:
     """Return the examples in these files."""
+    if recipe.task.example is ImageText:
+        return DataSource(ImageText, files)
     return DataSource(recipe.task.example, files, data_format(recipe, files), label_type(recipe))
 
 
@@ -73,12 +79,14 @@ def read_labels(recipe: Recipe) -> tuple[str, ...]:
     return labels
 
 
-def build_tokenizer(recipe: Recipe, folder: Path, *, resuming: bool = False) -> Tokenizer:
+def build_tokenizer(recipe: Recipe, folder: Path, *, resuming: bool = False) -> Tokenizer | None:
     """Load the tokenizer, or train it and save it to `folder`, from where a resumed run loads it.
 
-    A resumed run keeps its tokenizer even if the data changed.
+    A resumed run keeps its tokenizer even if the data changed. None: the network reads images only.
     """
     match recipe.tokenizer:
+        case NoTokenizerSection():
+            return None
         case PretrainedTokenizerSection(load=path):
             return load_tokenizer(path)
         case NewTokenizerSection() as section:
@@ -109,13 +117,18 @@ def _content_digests(files: Mapping[str, Any]) -> list[str]:
 
 
 def prepare_data(
-    recipe: Recipe, tokenizer: Tokenizer, labels: tuple[str, ...], max_length: int | None, cache: Path
+    recipe: Recipe,
+    tokenizer: Tokenizer | None,
+    labels: tuple[str, ...],
+    max_length: int | None,
+    cache: Path,
+    processor: ImageProcessor | None = None,
 ) -> TrainingData:
     """Encode the files, or read them from the cache. `max_length` is that of the network."""
-    encoder = make_encoder(recipe, tokenizer, labels, max_length)
+    encoder = make_encoder(recipe, tokenizer, labels, max_length, processor)
     train = encode(make_source(recipe, recipe.data.train), encoder, cache / "train")
     messages = [f"training data: {train.summary()}"]
-    batching = _batching(recipe, max_length)
+    batching = _batching(recipe, max_length, processor)
     valid_batches: Batches | None = None
     if recipe.data.valid:
         valid = encode(make_source(recipe, recipe.data.valid), encoder, cache / "valid")
@@ -141,9 +154,9 @@ def _bpe_dropout_warning(
     ]
 
 
-def _measure_valid_text(recipe: Recipe, tokenizer: Tokenizer) -> TextSize | None:
+def _measure_valid_text(recipe: Recipe, tokenizer: Tokenizer | None) -> TextSize | None:
     """Return the size of the validation data of a causal language model."""
-    if recipe.task.rows is not Rows.PACKED or not recipe.data.valid:
+    if tokenizer is None or recipe.task.rows is not Rows.PACKED or not recipe.data.valid:
         return None
     documents = (example for example in make_source(recipe, recipe.data.valid).read() if isinstance(example, Document))
     return measure_text(documents, tokenizer)
@@ -156,10 +169,21 @@ def _make_batches(corpus: Corpus, batching: LengthBatching | PackedBatching, see
     return batches
 
 
-def make_encoder(recipe: Recipe, tokenizer: Tokenizer, labels: tuple[str, ...], max_length: int | None) -> Encoder:
-    """Return the encoder that converts examples of the task to token ids and labels."""
+def make_encoder(
+    recipe: Recipe,
+    tokenizer: Tokenizer | None,
+    labels: tuple[str, ...],
+    max_length: int | None,
+    processor: ImageProcessor | None = None,
+) -> Encoder:
+    """Return the encoder that converts examples of the task to token ids, pixels and labels."""
+    policy = _length_policy(recipe, max_length)
+    if recipe.task.image_encoder is not None:
+        assert processor is not None, "a network that reads images has a processor"
+        return recipe.task.image_encoder(processor, tokenizer, labels, policy)
     assert recipe.task.encoder is not None, "a task that can be trained has an encoder"
-    return recipe.task.encoder(tokenizer, labels, _length_policy(recipe, max_length))
+    assert tokenizer is not None, "a network that reads tokens has a tokenizer"
+    return recipe.task.encoder(tokenizer, labels, policy)
 
 
 def _length_policy(recipe: Recipe, max_length: int | None) -> LengthPolicy | None:
@@ -184,8 +208,13 @@ def _length_policy(recipe: Recipe, max_length: int | None) -> LengthPolicy | Non
             return SlidingWindow(length, data.stride or (max(1, length // 2) if overlapping else length))
 
 
-def _batching(recipe: Recipe, max_length: int | None) -> LengthBatching | PackedBatching:
+def _batching(
+    recipe: Recipe, max_length: int | None, processor: ImageProcessor | None = None
+) -> LengthBatching | PackedBatching:
     tokens = recipe.training.batch_tokens
+    if processor is not None:  # the longest column has the pixels, so the budget is counted in pixels
+        channels, height, width = processor.output_shape
+        return LengthBatching(tokens * max(1, channels * height * width // TOKENS_PER_IMAGE))
     if recipe.task.rows is not Rows.PACKED:
         return LengthBatching(tokens)
     length = recipe.data.max_length or min(DEFAULT_MAX_LENGTH, tokens)
@@ -240,6 +269,8 @@ def _texts_of(example: Any, side: int | None) -> tuple[str, ...]:
             return (text,) if pair is None else (text, pair)
         case TaggedSentence(words=words):
             return (" ".join(words),)
+        case ImageText(text=text):
+            return (text,)
         case Question(question=question, context=context):
             return (question, context)
     raise TypeError(f"unknown example type: {type(example).__name__}")

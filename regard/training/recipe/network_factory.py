@@ -24,6 +24,7 @@ from regard.training.recipe.objective_section import RegressionConfig
 from regard.training.recipe.schema import (
     FamilySection,
     NewTokenizerSection,
+    NoTokenizerSection,
     PresetSection,
     PretrainedNetworkSection,
     PretrainedTokenizerSection,
@@ -68,6 +69,8 @@ class NetworkRequirements:
     """Whether source and target share a vocabulary; two separate ones may have the same size."""
     padding_token: int | None
     num_labels: int
+    end_token: int | None = None
+    """The token that ends every text."""
 
     @property
     def separate_target_vocab_size(self) -> int | None:
@@ -75,13 +78,17 @@ class NetworkRequirements:
         return None if self.shared else self.target_vocab_size
 
     @classmethod
-    def from_tokenizer(cls, tokenizer: Tokenizer, labels: int) -> NetworkRequirements:
-        """Read the requirements from a tokenizer and the number of labels."""
+    def from_tokenizer(cls, tokenizer: Tokenizer | None, labels: int) -> NetworkRequirements:
+        """Read the requirements from a tokenizer (None for images) and the number of labels."""
+        if tokenizer is None:
+            return cls(0, 0, True, None, labels)
         target = tokenizer.target
         shared = (
             target is tokenizer or target.get_vocab() == tokenizer.get_vocab()
         )  # Marian: two tokenizers, one vocabulary
-        return cls(len(tokenizer), len(tokenizer.target), shared, tokenizer.special_ids.pad, labels)
+        ids = tokenizer.special_ids
+        end = ids.eos if ids.eos is not None else ids.sep
+        return cls(len(tokenizer), len(tokenizer.target), shared, ids.pad, labels, end)
 
 
 def network_config(recipe: Recipe, requirements: NetworkRequirements) -> config.Network:
@@ -111,7 +118,9 @@ def provisional_network_config(recipe: Recipe) -> config.Network:
     labels = num_outputs(recipe, 2)
     match recipe.tokenizer:
         case NewTokenizerSection(size=size, shared=shared):
-            requirements = NetworkRequirements(size, size, shared or recipe.task.example is not Pair, 0, labels)
+            requirements = NetworkRequirements(size, size, shared or recipe.task.example is not Pair, 0, labels, 1)
+        case NoTokenizerSection():
+            requirements = NetworkRequirements.from_tokenizer(None, labels)
         case PretrainedTokenizerSection(load=path):
             requirements = NetworkRequirements.from_tokenizer(load_tokenizer(path), labels)
     return network_config(recipe, requirements)
@@ -183,11 +192,19 @@ def _transformer_config(section: FamilySection, requirements: NetworkRequirement
 def _family_config(
     family: Published, section: FamilySection, task: AnyTask, requirements: NetworkRequirements
 ) -> config.Network:
-    values = {**_size_values(family, section), **_vocabulary_values(family, requirements), **section.config}
+    values = {**_size_values(family, section), **_vocabulary_values(family, requirements)}
+    values = {name: _merge(values.get(name), section.config.get(name)) for name in {**values, **section.config}}
     network, _ = family.read_config(values, _architecture_name(family, task))
     if section.dropout and not _config_keys("dropout", family):
         return _with_dropout(network, section.dropout)
     return network
+
+
+def _merge(required: Any, chosen: Any) -> Any:
+    """Join the values of a key; those of the recipe take precedence, also within a sub-config (CLIP)."""
+    if isinstance(required, Mapping) and isinstance(chosen, Mapping):
+        return {**required, **chosen}
+    return required if chosen is None else chosen
 
 
 def _with_dropout(network: config.Network, dropout: float) -> config.Network:
@@ -221,6 +238,10 @@ def _config_keys(name: str, family: Published) -> list[str]:
 
 
 def _vocabulary_values(family: Published, requirements: NetworkRequirements) -> dict[str, Any]:
+    if "text_config" in family.keys:
+        return _text_encoder_values(requirements)
+    if "vocab_size" not in family.keys and not requirements.vocab_size:
+        return {"num_labels": requirements.num_labels} if requirements.num_labels else {}
     values: dict[str, Any] = {"vocab_size": requirements.vocab_size}
     if not requirements.shared:
         if "decoder_vocab_size" not in family.keys:
@@ -229,6 +250,20 @@ def _vocabulary_values(family: Published, requirements: NetworkRequirements) -> 
     if requirements.padding_token is not None and "pad_token_id" in family.keys:
         values["pad_token_id"] = requirements.padding_token
     return values | ({"num_labels": requirements.num_labels} if requirements.num_labels else {})
+
+
+def _text_encoder_values(requirements: NetworkRequirements) -> dict[str, Any]:
+    """Return what a tokenizer requires of CLIP's text encoder, which pools at the end-of-text token."""
+    if requirements.end_token is None:
+        raise ValueError(
+            "CLIP's text encoder pools at the end-of-sequence token, and this tokenizer has none: use tokenizer.kind = "
+            "'bpe'"
+        )
+    text = {"vocab_size": requirements.vocab_size, "eos_token_id": requirements.end_token}
+    return {
+        "text_config": text
+        | ({} if requirements.padding_token is None else {"pad_token_id": requirements.padding_token})
+    }
 
 
 def _size_values(family: Published, section: FamilySection) -> dict[str, Any]:

@@ -117,6 +117,31 @@ class RegressionConfig(Section):
     kind: Literal["regression"] = "regression"
 
 
+class ImageClassificationConfig(Section):
+    """Image classification: predict the label of an image."""
+
+    kind: Literal["classify_images"] = "classify_images"
+    label_smoothing: LabelSmoothing = 0.0
+
+
+class ContrastiveConfig(Section):
+    """Contrastive learning of text vectors: of two texts that belong together, each finds the other in the batch."""
+
+    kind: Literal["contrastive"] = "contrastive"
+    pooling: Literal["mean", "first", "max", "last"] = "mean"
+    """How the hidden states of a text become its vector."""
+    scale: Annotated[float, Field(gt=0)] = 20.0
+    """Factor on the cosines before the softmax: the inverse of the temperature."""
+    min_score: float = 0.5
+    """The lowest score of a pair in the training data that belongs together; others are left out."""
+
+
+class ImageTextConfig(Section):
+    """Contrastive learning of images and captions (CLIP, Radford et al. 2021)."""
+
+    kind: Literal["image_text"] = "image_text"
+
+
 class QuestionAnsweringConfig(Section):
     """Extractive question answering: predict the first and last token of the answer."""
 
@@ -157,5 +182,14 @@ AnyCrossEntropyConfig = (
     | AnswerContinuationConfig
 )
 """The objectives with a label for each position or sequence."""
-AnyObjectiveConfig = AnyCrossEntropyConfig | MultiLabelConfig | RegressionConfig | QuestionAnsweringConfig
+ImageConfig = ImageClassificationConfig | ImageTextConfig
+"""The objectives whose examples have images."""
+AnyObjectiveConfig = (
+    AnyCrossEntropyConfig
+    | MultiLabelConfig
+    | RegressionConfig
+    | QuestionAnsweringConfig
+    | ContrastiveConfig
+    | ImageConfig
+)
 ObjectiveConfig = Annotated[AnyObjectiveConfig, Field(discriminator="kind")]

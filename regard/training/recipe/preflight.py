@@ -6,6 +6,7 @@ from pathlib import Path
 
 import torch
 
+from regard.data.example import ImageText
 from regard.families.family import ConfigError
 from regard.tokenization.io import TokenizerError
 from regard.tokenization.tokenizer_trainer import check_vocabulary
@@ -81,5 +82,5 @@ def _check_files(recipe: Recipe, split: str, files: tuple[str, ...]) -> None:
     for file in files:
         if not Path(file).exists():
             raise RecipeError(f"data.{split}: file not found: {file} (paths are relative to the recipe)")
-    if files:
+    if files and recipe.task.example is not ImageText:
         data_format(recipe, files, split)

@@ -121,13 +121,23 @@ class PretrainedTokenizerSection(Section):
     """Its directory or file."""
 
 
+class NoTokenizerSection(Section):
+    """No tokenizer: for networks that read images only."""
+
+    kind: Literal["none"] = "none"
+
+
 def _variant_tag(value: Any) -> str | None:
     keys = value if isinstance(value, Mapping) else vars(value)
+    if keys.get("kind") == "none":
+        return "<none>"
     return next((f"<{key}>" for key in ("load", "preset", "family", "kind") if key in keys), None)
 
 
 TokenizerSection = Annotated[
-    Annotated[NewTokenizerSection, Tag("<kind>")] | Annotated[PretrainedTokenizerSection, Tag("<load>")],
+    Annotated[NewTokenizerSection, Tag("<kind>")]
+    | Annotated[PretrainedTokenizerSection, Tag("<load>")]
+    | Annotated[NoTokenizerSection, Tag("<none>")],
     Discriminator(_variant_tag),
 ]
 
@@ -229,7 +239,9 @@ class DataRecipe(Section):
             objective = result.get("objective", {})
             if isinstance(objective, dict):
                 result["objective"] = {"kind": task.objectives[0], **objective}
-        network = result.get("network")
+        network, objective = result.get("network"), result.get("objective")
+        if "tokenizer" not in result and isinstance(objective, dict) and objective.get("kind") == "classify_images":
+            result["tokenizer"] = {"kind": "none"}
         if "tokenizer" not in result and isinstance(network, dict) and "load" in network:
             result["tokenizer"] = {"load": network["load"]}
         return result

@@ -22,7 +22,8 @@ class BatchStream(Protocol):
 
 def count_tokens(batch: Batch) -> int:
     """Return the number of tokens that the speed counts: of the target if there is one, else of the text."""
-    return len(batch["target" if "target" in batch.columns else "tokens"].values)
+    name = next((name for name in ("target", "tokens", "label") if name in batch.columns), "pixels")
+    return len(batch[name].values)
 
 
 def to_device(batch: Batch, device: torch.device) -> Batch:

@@ -17,10 +17,14 @@ import torch
 from regard.checkpoint.model_folder import GENERATION_CONFIG_FILE, Companions, ModelFolder, ModelInfo
 from regard.checkpoint.report import LoadReport
 from regard.checkpoint.save import save
+from regard.checkpoint.sentence_folder import SentenceEncoder, sentence_encoder_files
 from regard.data.batches import Batches
+from regard.data.image_processor import CONFIG_FILE as PROCESSOR_FILE
+from regard.data.image_processor import ImageProcessor, default_processor, processor_file, read_image_processor
 from regard.files import atomic_write, format_json, read_text
 from regard.native.memory import limit_onednn_cache, retain_freed_memory
 from regard.tokenization.tokenizer import Tokenizer
+from regard.training.objectives.contrastive import Contrastive
 from regard.training.objectives.factory import build_objective, decoder_start_token
 from regard.training.recipe import schema, toml
 from regard.training.recipe.data_pipeline import build_tokenizer, prepare_data, read_labels
@@ -28,6 +32,7 @@ from regard.training.recipe.legacy_keys import upgrade
 from regard.training.recipe.network_factory import NetworkRequirements, build_network, num_outputs
 from regard.training.recipe.objective_section import (
     AnswerContinuationConfig,
+    ContrastiveConfig,
     GenerativeAnswerConfig,
     Seq2SeqLMConfig,
 )
@@ -40,7 +45,9 @@ from regard.training.run.loop import TrainingLoop, swap_parameters
 from regard.training.run.reporter import Reporter, make_reporter
 from regard.training.run.run_dir import RunDir
 from regard.training.run.validation import validate
+from regard.transformer.config import Pooling
 from regard.transformer.interface import Reads
+from regard.transformer.text_embedder import TextEmbedder
 
 ComputeMetrics = Callable[["TrainedModel"], Mapping[str, float]]
 """Computes the metrics of the task on the validation data: BLEU, F1."""
@@ -54,12 +61,15 @@ class TrainedModel:
 
     recipe: Recipe
     network: Any
-    tokenizer: Tokenizer
+    tokenizer: Any
+    """The tokenizer; None for a network that reads images only."""
     labels: tuple[str, ...]
     decoder_start: int
     report: LoadReport | None
     valid_batches: Batches | None
     """The encoded validation data."""
+    processor: ImageProcessor | None = None
+    """How images become pixels, for a network that reads them."""
     monitor: EvaluationMonitor = field(default_factory=EvaluationMonitor)
     """Receives the progress of an evaluation."""
     info: ModelInfo = field(default_factory=ModelInfo)
@@ -67,17 +77,34 @@ class TrainedModel:
 
     def save(self, folder: Path) -> None:
         """Write a model folder for `regard.load`."""
-        special = self.tokenizer.target.special_ids
-        ids = {"bos_token_id": special.bos, "eos_token_id": special.eos, "pad_token_id": special.pad}
-        if self.network.reads is Reads.SOURCE_AND_TARGET:
-            ids["decoder_start_token_id"] = self.decoder_start
-        generation_config = format_json({key: value for key, value in ids.items() if value is not None})
-        files = {**self.tokenizer.folder_files(), GENERATION_CONFIG_FILE: generation_config.encode()}
+        files = {} if self.tokenizer is None else self._tokenizer_files(self.tokenizer)
+        if self.processor is not None:
+            files[PROCESSOR_FILE] = format_json(processor_file(self.processor)).encode()
+        if self.sentence_encoder is not None:
+            files |= sentence_encoder_files(self.sentence_encoder, self.network.model_dim)
         info = ModelInfo(task=self.recipe.task.name, **self.info, recipe=portable_values(self.recipe))
         if self.labels:
             info["labels"] = list(self.labels)
         origin = self.report.origin if self.report else None
         save(self.network, folder, origin=origin, companions=Companions(files, info))
+
+    @property
+    def sentence_encoder(self) -> SentenceEncoder | None:
+        """Pooling and maximum length of a network that is trained to embed texts."""
+        if not isinstance(self.recipe.objective, ContrastiveConfig):
+            return None
+        design = Contrastive(pooling=Pooling(self.recipe.objective.pooling)).embedding
+        lengths = [length for length in (self.recipe.data.max_length, self.network.max_length) if length is not None]
+        return SentenceEncoder(embedder=TextEmbedder(design), max_length=min(lengths, default=None))
+
+    def _tokenizer_files(self, tokenizer: Tokenizer) -> dict[str, bytes]:
+        """Return the tokenizer's files and generation_config.json with its special tokens."""
+        special = tokenizer.target.special_ids
+        ids = {"bos_token_id": special.bos, "eos_token_id": special.eos, "pad_token_id": special.pad}
+        if self.network.reads is Reads.SOURCE_AND_TARGET:
+            ids["decoder_start_token_id"] = self.decoder_start
+        generation_config = format_json({key: value for key, value in ids.items() if value is not None})
+        return {**tokenizer.folder_files(), GENERATION_CONFIG_FILE: generation_config.encode()}
 
 
 def portable_values(recipe: Recipe) -> dict[str, Any]:
@@ -168,10 +195,14 @@ def build_loop(
     network, report = build_network(
         recipe, NetworkRequirements.from_tokenizer(tokenizer, num_outputs(recipe, len(labels)))
     )
-    decoder_start = decoder_start_token(tokenizer, _published_generation_config(recipe, report))
+    published = _published_generation_config(recipe, report)
+    decoder_start = 0 if tokenizer is None else decoder_start_token(tokenizer, published)
+    processor = _image_processor(recipe, network)
     max_length = network.max_length
-    objective = build_objective(recipe.objective, tokenizer, decoder_start, labels, settings.device, max_length)
-    data = prepare_data(recipe, tokenizer, labels, max_length, run_dir.cache)
+    objective = build_objective(
+        recipe.objective, tokenizer, decoder_start, labels, settings.device, max_length, processor
+    )
+    data = prepare_data(recipe, tokenizer, labels, max_length, run_dir.cache, processor)
     for line in data.messages:
         reporter.log(line)
     network.to(settings.device)
@@ -186,6 +217,7 @@ def build_loop(
         decoder_start=decoder_start,
         report=report,
         valid_batches=data.valid,
+        processor=processor,
         monitor=monitor,
         info=model_info(recipe),
     )
@@ -218,7 +250,7 @@ def build_loop(
         fingerprints={
             "data": data.train.fingerprint,
             "objective": json.dumps(recipe.objective.model_dump(mode="json"), sort_keys=True),
-            "tokenizer": tokenizer.fingerprint(),
+            "tokenizer": "" if tokenizer is None else tokenizer.fingerprint(),
             "best": f"{settings.best_metric} on {data.valid.fingerprint if data.valid else 'nothing'}",
         },
     )
@@ -237,6 +269,15 @@ def model_info(recipe: Recipe) -> ModelInfo:
         case "multi_label" | "regression":
             return {"problem": objective.kind}
     return {}
+
+
+def _image_processor(recipe: Recipe, network: Any) -> ImageProcessor | None:
+    """Return the processor of a pretrained network, or the usual one; None for networks that read no images."""
+    if network.reads not in (Reads.IMAGE, Reads.TEXT_AND_IMAGE):
+        return None
+    loads = isinstance(recipe.network, schema.PretrainedNetworkSection)
+    found = read_image_processor(recipe.network.load) if loads else None  # type: ignore[union-attr]
+    return found or default_processor(network)
 
 
 def _published_generation_config(recipe: Recipe, report: LoadReport | None) -> Mapping[str, Any]:
