@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from regard.data.example import ImageText, LabeledText
-from regard.metrics.rank_correlation import spearman
+from regard.metrics.label_metrics import spearman
 from regard.metrics.retrieval import recall_at_k
 from regard.tasks.embed import EMBED, EmbedOptions
 
@@ -28,7 +28,7 @@ def evaluate_text_pairs(model: Any, examples: Sequence[LabeledText]) -> dict[str
     first = embed_matrix(model, [example.text for example in examples], EmbedOptions())
     second = embed_matrix(model, [example.pair or "" for example in examples], EmbedOptions())
     cosines = (first * second).sum(axis=1).tolist()
-    return {"spearman": spearman(cosines, [float(example.label) for example in examples])}
+    return {"spearman": spearman([float(example.label) for example in examples], cosines)}
 
 
 def evaluate_captions(model: Any, examples: Sequence[ImageText]) -> dict[str, float]:

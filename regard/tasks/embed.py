@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypedDict
 
 from regard.data.example import ImageText, LabeledText
 from regard.tasks.inputs import TEXT_OR_IMAGE
+from regard.tasks.long_input import LongInput
 from regard.tasks.options import option
 from regard.training.task import AnyTask, Metrics, Runner, Task
 from regard.transformer.interface import Predicts, Reads
@@ -37,9 +38,8 @@ class EmbedOptions:
     """Keep only the first numbers of each vector (for models trained so that they suffice). [all]"""
     prompt: str | None = None
     """Name of a prompt of the model, or a text that is put before each input: "query: ". [from the folder]"""
-    long: str = "first"
-    """What is read of a text that is too long for the network: first, its beginning; mean, all of it, in windows whose
-    vectors are averaged."""
+    long: LongInput = LongInput.FIRST
+    """A text that is too long for the network: read its first tokens, or the mean of all windows."""
     int8: bool = False
     """Round each vector to whole numbers from -127 to 127: a quarter of the size."""
     tokens: bool = False
@@ -57,7 +57,7 @@ class EmbedKeywords(TypedDict, total=False):
     pooling: str | None
     truncate_dim: int | None
     prompt: str | None
-    long: str
+    long: LongInput | str
     int8: bool
     tokens: bool
     images: bool

@@ -24,6 +24,7 @@ from regard.tasks.encoder_runner import (
     split_to_windows,
     truncated_positions,
 )
+from regard.tasks.long_input import LongInput
 from regard.tokenization.tokenizer import Encoding, Tokenizer
 from regard.training.task import BUFFER_SIZE
 from regard.transformer.config import Pooling
@@ -31,7 +32,6 @@ from regard.transformer.interface import Reads
 from regard.transformer.text_embedder import TextEmbedder, TextEmbedding, drop_first_tokens
 
 POOLINGS = {each.value: each for each in (Pooling.MEAN, Pooling.FIRST, Pooling.MAX, Pooling.LAST)}
-LONG = ("first", "mean")
 INT8_MAX = 127
 
 
@@ -51,7 +51,6 @@ class Embedder:
     def __init__(
         self, network: Any, tokenizer: Tokenizer, sentence_encoder: SentenceEncoder | None, options: EmbedOptions
     ) -> None:
-        _check_choice("long", options.long, LONG)
         self.is_dual = network.reads is Reads.TEXT_AND_IMAGE
         if self.is_dual and (options.tokens or options.pooling):
             raise ValueError("a network for texts and images has one vector for each text: remove tokens and pooling")
@@ -93,7 +92,7 @@ class Embedder:
 
     def _windows(self, encoding: Encoding) -> tuple[list[list[int]], int]:
         """Return the positions of the tokens of each row of a text, and the number of those that are in none."""
-        if self.options.long == "mean":
+        if self.options.long is LongInput.MEAN:
             return split_to_windows(encoding, 0, self.max_length, overlap=0.0), 0
         positions, truncated = truncated_positions(encoding, self.max_length)
         return [positions], truncated

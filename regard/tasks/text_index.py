@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 
 from regard.files import atomic_folder, read_json, write_json
 from regard.tasks.embed import EmbedOptions, TextVector
+from regard.tasks.long_input import LongInput
 from regard.tasks.matrix_file import MatrixFile
 from regard.vectors.nearest import NearestNeighbours
 
@@ -185,5 +186,6 @@ def check_model(info: Mapping[str, Any], folder: Path, model_folder: Path | None
 
 def query_options(info: Mapping[str, Any], prompt: str | None) -> EmbedOptions:
     """Return the options for queries: those of the index, in float32, perhaps with another prompt."""
-    values = {**info["options"], "int8": False, "tokens": False, "images": False}
+    options = {**info["options"], "long": LongInput(info["options"]["long"])}
+    values = {**options, "int8": False, "tokens": False, "images": False}
     return EmbedOptions(**(values if prompt is None else {**values, "prompt": prompt}))

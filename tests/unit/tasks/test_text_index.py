@@ -138,7 +138,7 @@ BAD_CALLS = {
     "words in a matrix": (["-o", "a.npy", "--tokens"], "list of vectors for each text"),
     "unknown pooling": (["--pooling", "median"], "expected mean, first, max, last"),
     "too many numbers": (["--truncate-dim", "99"], "only 24 numbers"),
-    "unknown way with long texts": (["--long", "half"], "expected first, mean"),
+    "unknown way with long texts": (["--long", "half"], "'first'"),
 }
 
 
