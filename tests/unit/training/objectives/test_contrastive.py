@@ -29,11 +29,11 @@ def test_the_loss_is_the_mean_of_both_directions():
 
 
 def test_the_loss_is_that_of_clip():
-    from transformers.models.clip.modeling_clip import clip_loss
+    from transformers.models.clip.modeling_clip import image_text_contrastive_loss
 
     logits = torch.randn(7, 7)
     loss = in_batch_loss(logits, training=True)
-    assert (loss.sum / loss.count).item() == pytest.approx(clip_loss(logits).item(), rel=1e-6)
+    assert (loss.sum / loss.count).item() == pytest.approx(image_text_contrastive_loss(logits).item(), rel=1e-6)
 
 
 @pytest.mark.parametrize("pooling", [Pooling.MEAN, Pooling.FIRST, Pooling.LAST, Pooling.MAX])
