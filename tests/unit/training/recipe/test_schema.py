@@ -1,3 +1,4 @@
+import json
 import math
 import os
 import tomllib
@@ -13,6 +14,7 @@ from regard.training.optim.optimizer import AdafactorConfig, AdamWConfig, MuonCo
 from regard.training.optim.schedule import NoamSchedule
 from regard.training.recipe import presets, toml
 from regard.training.recipe.schema import Recipe, RecipeError, recipe_to_toml
+from regard.training.run.run import portable_values
 
 TEXT = """\
 # the example of the design
@@ -333,3 +335,12 @@ def test_a_recipe_that_is_a_pipe(tmp_path):
     os.mkfifo(tmp_path / "recipe.toml")
     with pytest.raises(RecipeError, match=r"recipe\.toml cannot be read: is a pipe"):
         load_recipe(tmp_path / "recipe.toml")
+
+
+def test_a_model_does_not_tell_where_its_maker_keeps_files(tmp_path):
+    (tmp_path / "recipe.toml").write_text(TEXT)
+    recipe = load_recipe(tmp_path / "recipe.toml", [f"output={tmp_path}/run", f"tokenizer.load={tmp_path}/words"])
+    values = portable_values(recipe)
+    assert values["data"]["train"] == ["train.en", "train.de"]
+    assert str(tmp_path) not in json.dumps(values)
+    assert (values["output"], values["tokenizer"]["load"]) == ("run", "words")
