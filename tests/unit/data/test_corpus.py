@@ -196,7 +196,7 @@ def test_values_of_the_wrong_type_are_told(tmp_path, key, value):
     stored = json.loads(path.read_text())
     old = {name: stored[name] for name in stored if "crc32" not in name}
     path.write_text(json.dumps({**old, key: value}))
-    with pytest.raises(CorpusError, match=r"corpus\.json is damaged .*: encode the corpus again"):
+    with pytest.raises(CorpusError, match=r"(?s)corpus\.json is damaged .*: encode the corpus again"):
         Corpus(corpus.folder)
     path.write_text(json.dumps(old))
     Corpus(corpus.folder)
