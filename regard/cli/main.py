@@ -16,7 +16,7 @@ from typing import Annotated, Any, NoReturn, TextIO, cast
 import typer
 from typer.core import TyperGroup
 
-from regard.cli import convert, demo, doctor, embed, info, plot, recipes, run, search, show, tokenize, train
+from regard.cli import convert, demo, doctor, embed, info, plot, recipes, run, search, show, tokenize, train, vectors
 from regard.cli.help_format import COMMON_OPTIONS, DocumentedCommand, first_sentence, write_command_groups, write_table
 from regard.cli.interrupt import EXIT_INTERRUPTED, handle_interrupts
 from regard.cli.task_command import task_command
@@ -171,6 +171,7 @@ def make_app(tasks: Iterable[AnyTask]) -> typer.Typer:
             add(task.name, embed.embed_command() if task is EMBED else task_command(task))
     add("run", run.run)
     add("search", search.search)
+    app.add_typer(vectors.vectors)
     add("show", show.show)
     add("convert", convert.convert)
     return app
