@@ -89,6 +89,13 @@ KINDS = {
         intro="A network of Marian's base size with random weights, compiled, greedy search; sources of 24 tokens and "
         "32 new tokens.",
     ),
+    "vectors": Kind(
+        title="Word vectors",
+        intro="Training on the same text with the same settings (100 numbers, window 5, 5 negative samples, words that "
+        "occur 5 times, subsampling 1e-4, learning rate 0.05), each tool in a process of its own, alternating; the "
+        "vectors answer the questions of questions-words by the same protocol. gensim reads the file itself "
+        "(`corpus_file`). The time of word2vec.c includes reading the vocabulary. Then exact nearest neighbours.",
+    ),
     "quality": Kind(
         title="Quality",
         intro="Scores of trained models on data that training did not see.",

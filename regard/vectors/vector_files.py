@@ -79,23 +79,17 @@ def detect_format(path: Path) -> VectorFormat:
     if header is None:
         return VectorFormat.GLOVE
     rest = start.split(b"\n", 1)[1] if b"\n" in start else b""
-    return (
-        VectorFormat.WORD2VEC_TEXT
-        if _is_text_row(rest, header[1], len(start) < 1 << 16)
-        else (VectorFormat.WORD2VEC_BINARY)
-    )
+    return VectorFormat.WORD2VEC_TEXT if _is_text(rest, header[1]) else VectorFormat.WORD2VEC_BINARY
 
 
-def _is_text_row(rest: bytes, dim: int, is_all: bool) -> bool:
-    """Whether the bytes after the header are a word and numbers in text (as far as they can be seen)."""
-    line, _, _ = rest.partition(b"\n")
-    fields = line.split(b" ")[1:] if b"\n" in rest or is_all else line.split(b" ")[1:-1]
-    if not fields:
-        return is_all and not rest.strip()
+def _is_text(rest: bytes, dim: int) -> bool:
+    """Whether the bytes after the header are text: a row of numbers, or at least nothing that is never in one."""
+    fields = rest.partition(b"\n")[0].split()[1:]
     with contextlib.suppress(ValueError):
-        return bool([float(field) for field in fields[: dim + 1] if field.strip()])
-    # A text with a damaged first row is still a text: its numbers have no control characters.
-    return not any(byte < 9 or 13 < byte < 32 for byte in line[: 8 * dim])
+        if len([float(field) for field in fields]) == dim:
+            return True
+    numbers = rest.partition(b" ")[2][: 4 * dim]
+    return all(9 <= byte <= 13 or 32 <= byte < 127 for byte in numbers)
 
 
 @contextlib.contextmanager

@@ -16,6 +16,7 @@ from regard.vectors.word_vectors import WordVectors
 
 BLOCK_BYTES = 1 << 22
 """The file is read in blocks of this size, so the memory needed beside the vectors is bounded."""
+LARGEST = float(np.finfo(np.float32).max)
 HEADER = re.compile(rb"\s*(\d{1,12})\s+(\d{1,7})\s*")
 
 
@@ -143,7 +144,7 @@ def _raise_bad_number(
 
 def _is_finite(text: bytes) -> bool:
     try:
-        return bool(np.isfinite(np.float32(float(text))))
+        return abs(float(text)) <= LARGEST  # false for NaN
     except ValueError:
         return False
 
