@@ -3,8 +3,8 @@
 One example is a bag of input rows and a list of output rows with labels. The hidden vector h is the mean of the bag,
 and the loss of the example is the sum over the output rows of -log σ(h · row) for label 1 and -log σ(-h · row) for
 label 0. `train_example` makes one step of gradient descent on it, with two properties of the original program: each
-row of the bag moves by the gradient of h (the gradient of the row itself would be divided by the size of the bag), and an
-output row that is drawn twice moves twice. Scores are computed for six output rows at a time, then these are moved.
+row of the bag moves by the gradient of h (the gradient of the row itself would be divided by the size of the bag), and
+an output row that is drawn twice moves twice. Scores are computed for six output rows at a time, then these are moved.
 
 Skip-gram has a bag of one word, CBOW one of all words in the window; with character n-grams, a word stands for its own
 row and those of its n-grams. The output rows are the centre word and negative samples, or the inner nodes of the

@@ -15,7 +15,10 @@ from regard.vectors.word_vectors import WordVectors
 WIDTH, HEIGHT, MARGIN, FONT = 760, 560, 40, 13
 CHARACTER_WIDTH = 0.58 * FONT
 COLOUR = "#1f6fb2"
-OFFSETS = ((6, 4), (-6, 4), (0, -8), (0, 18), (6, -8), (6, 16), (-6, -8), (-6, 16))
+OFFSETS = (
+    *((6.0, 4.0), (-6.0, 4.0), (0.0, -8.0), (0.0, 18.0)),
+    *((6.0, -8.0), (6.0, 16.0), (-6.0, -8.0), (-6.0, 16.0)),
+)
 """Places of a label relative to its point, in order of preference."""
 
 

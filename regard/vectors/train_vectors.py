@@ -49,21 +49,20 @@ def train(
     paths = [Path(files)] if isinstance(files, str | Path) else [Path(file) for file in files]
     if not paths:
         raise ValueError("no files: expected at least one text file")
-    text_names = {field.name for field in fields(TextOptions)}
-    text = TextOptions(tokens=Tokens(tokens), **{name: options.pop(name) for name in text_names & options.keys()})
+    text_names = {field.name for field in fields(TextOptions)} & options.keys()
+    text = TextOptions(tokens=Tokens(tokens), **_typed(TextOptions, {name: options.pop(name) for name in text_names}))
     if kind == "glove":
         if ngrams is not None:
             raise ValueError("ngrams: GloVe has none; use kind 'skipgram' or 'cbow'")
-        _check_names(options, GloveOptions)
-        return train_files(paths, text, GloveOptions(**options), note)
+        return train_files(paths, text, GloveOptions(**_typed(GloveOptions, options)), note)
     if not isinstance(kind, Kind) and kind not in KINDS:
         raise ValueError(f"kind is {kind!r}; expected {', '.join(KINDS)}")
     if isinstance(ngrams, tuple):
         ngrams = CharacterNgrams(shortest=ngrams[0], longest=ngrams[1])
     if ngrams is not None and "buckets" in options:
         ngrams = replace(ngrams, buckets=options.pop("buckets"))
-    _check_names(options, Word2VecOptions)
-    return train_files(paths, text, Word2VecOptions(kind=Kind(kind), ngrams=ngrams, **options), note)
+    word2vec = Word2VecOptions(kind=Kind(kind), ngrams=ngrams, **_typed(Word2VecOptions, options))
+    return train_files(paths, text, word2vec, note)
 
 
 def train_files(
@@ -99,8 +98,10 @@ def _train_word2vec(corpus: WordCorpus, options: Word2VecOptions, note: Note) ->
     return WordVectors(vocabulary.words, inputs, vocabulary.counts)
 
 
-def _check_names(options: dict[str, Any], kind: type) -> None:
-    names = [field.name for field in fields(kind)]
+def _typed(kind: type, options: dict[str, Any]) -> dict[str, Any]:
+    """Return options after a check of their names, with integers as float where a float is expected."""
+    types = {field.name: field.type for field in fields(kind)}
     for name in options:
-        if name not in names:
-            raise TypeError(f"train() has no option {name!r} for this kind; expected one of {', '.join(names)}")
+        if name not in types:
+            raise TypeError(f"train() has no option {name!r} for this kind; expected one of {', '.join(types)}")
+    return {name: float(value) if types[name] == "float" else value for name, value in options.items()}

@@ -155,8 +155,8 @@ def without_duplicates(words: list[str], matrix: NDArray[np.float32], path: Path
         rows = {word: row for row, word in reversed(list(enumerate(words)))}
         again = next(row for row, word in enumerate(words) if rows[word] != row)
         warnings.warn(
-            f"{path}: {len(words) - len(rows)} words occur twice, the first of them {words[again]!r} (word {again + 1}): "
-            "the first vector of each is used",
+            f"{path}: {len(words) - len(rows)} words occur twice, the first of them {words[again]!r} "
+            f"(word {again + 1}): the first vector of each is used",
             stacklevel=2,
         )
         kept = sorted(rows.values())

@@ -39,7 +39,7 @@ def encode(
     size = total_bytes(files)
     with Progress("counting words", total=size) as progress:
         vocabulary = make_vocabulary(count_words(read_words(files, options, progress.advance)), options)
-    _warn_about_punctuation(vocabulary, options, note)
+    _warn_about_punctuation(vocabulary, note)
     with Progress("reading the text", total=size) as progress:
         tokens = _write_indices(files, options, vocabulary, folder / "tokens.bin", progress.advance)
     for number in range(options.phrases):
@@ -82,7 +82,7 @@ def parts(tokens: NDArray[np.int32], size: int = 1 << 20) -> Iterable[NDArray[np
         yield np.asarray(tokens[start : start + size])
 
 
-def _warn_about_punctuation(vocabulary: WordVocabulary, options: TextOptions, note: Callable[[str], None]) -> None:
+def _warn_about_punctuation(vocabulary: WordVocabulary, note: Callable[[str], None]) -> None:
     share = sum(
         int(count)
         for word, count in zip(vocabulary.words, vocabulary.counts, strict=True)

@@ -1,4 +1,4 @@
-"""Standard tests of word vectors: analogy questions (questions-words) and similarities of pairs (WordSim353, SimLex999).
+"""Standard tests of word vectors: analogy questions (questions-words), similarities of pairs (WordSim353, SimLex999).
 
 The protocol decides the number, so every result says it: how many of the most frequent words can be answers, whether
 case counts, and what happens to questions with unknown words.

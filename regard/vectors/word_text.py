@@ -1,4 +1,4 @@
-"""The words of text files, in blocks of bounded size: files may be larger than memory, and lines may have any length."""
+"""The words of text files, in blocks of bounded size: files may exceed the memory, and lines may have any length."""
 
 from __future__ import annotations
 
