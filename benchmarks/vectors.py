@@ -124,7 +124,7 @@ def compare(args, text, words, results):
 
     tools = ["regard", *(["gensim"] if args.gensim_python else []), *(["word2vec.c"] if args.word2vec else [])]
     measured = {tool: [] for tool in tools}
-    for seed in range(1, args.seeds + 1):
+    for seed in args.seeds:
         for tool in tools:
             out = text.with_name(f"{tool}.bin")
             settings = SETTINGS | dict(kind=args.kind, epochs=args.epochs, threads=args.threads, seed=seed)
@@ -147,7 +147,7 @@ def compare(args, text, words, results):
         means = [(statistics.mean(ours), statistics.mean(theirs)) for ours, theirs in zip(
             zip(*measured["regard"], strict=True), zip(*measured[tool], strict=True), strict=True)]  # fmt: skip
         versions = {"gensim": str(note)} if tool == "gensim" else {}
-        note_text = f"mean of {args.seeds} seeds; {scores.protocol}; {scores.total.total:,} questions"
+        note_text = f"mean of {len(args.seeds)} seeds; {scores.protocol}; {scores.total.total:,} questions"
         for (ours, theirs), (what, unit, better) in zip(
             means,
             [("speed", "words/s", "higher"), ("questions-words", "%", "higher"), ("memory", "MB", "lower")],
@@ -156,7 +156,7 @@ def compare(args, text, words, results):
             print(f"{name}, {what}: regard {ours:,.2f}, {tool} {theirs:,.2f} {unit}, ratio {ours / theirs:.2f}")
             results.add(
                 "vectors", f"{name}, {what}", unit, ours=ours, peer=theirs, peer_name=tool, better=better,
-                note=note_text if what == "questions-words" else f"mean of {args.seeds} runs", versions=versions,
+                note=note_text if what == "questions-words" else f"mean of {len(args.seeds)} runs", versions=versions,
             )  # fmt: skip
 
 
@@ -201,7 +201,7 @@ def main():
     parser.add_argument("text", type=Path, nargs="?")
     parser.add_argument("--kind", choices=("skipgram", "cbow"), default="skipgram")
     parser.add_argument("--share", type=float, default=1.0, help="share of the lines to use")
-    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3])
     parser.add_argument("--epochs", type=int, default=5)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--gensim-python", help="python of an environment with gensim 4")

@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from regard.cli.help_format import DocumentedCommand
 from regard.cli.vector_choices import VectorFormatName, VectorKind, WordTokens
+from regard.progress import write_note
 
 if TYPE_CHECKING:
     from regard.vectors.word_vectors import WordVectors
@@ -25,7 +27,7 @@ VectorsFile = Annotated[Path, typer.Argument(help="Word vectors: word2vec text o
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object per line.")]
 
 
-@vectors.command("train")
+@vectors.command("train", cls=DocumentedCommand)
 def train(
     files: Annotated[list[Path], typer.Argument(help="Text files, one sentence per line (also .gz, .bz2, .xz).")],
     output: Annotated[
@@ -83,12 +85,12 @@ def train(
             min_lr=min(lr, 1e-4),
             **common,
         )
-    trained = train_files(files, text, options, _note)
+    trained = train_files(files, text, options, write_note)
     save(trained, output, VectorFormat(format.value) if format else None)
     sys.stdout.write(f"{output}\n")
 
 
-@vectors.command("neighbours")
+@vectors.command("neighbours", cls=DocumentedCommand)
 def neighbours(
     file: VectorsFile,
     words: Annotated[list[str], typer.Argument(help="Words.")],
@@ -101,7 +103,7 @@ def neighbours(
         _print_words({"word": word}, loaded.neighbours(word, count), as_json)
 
 
-@vectors.command("analogy")
+@vectors.command("analogy", cls=DocumentedCommand)
 def analogy(
     file: VectorsFile,
     first: Annotated[str, typer.Argument(help="man")],
@@ -114,7 +116,7 @@ def analogy(
     _print_words({"analogy": [first, second, third]}, _load(file).analogy(first, second, third, count), as_json)
 
 
-@vectors.command("evaluate")
+@vectors.command("evaluate", cls=DocumentedCommand)
 def evaluate(
     file: VectorsFile,
     tests: Annotated[list[Path], typer.Argument(help="questions-words.txt, or pairs with similarities (WordSim353).")],
@@ -131,7 +133,7 @@ def evaluate(
             _print_similarity(loaded, test, not case, as_json)
 
 
-@vectors.command("plot")
+@vectors.command("plot", cls=DocumentedCommand)
 def plot(
     file: VectorsFile,
     words: Annotated[list[str] | None, typer.Argument(help="Words to draw. [the most frequent]")] = None,
@@ -146,11 +148,6 @@ def plot(
     loaded = _load(file)
     plot_words(loaded, words or loaded.words[:count], output)
     sys.stdout.write(f"{output}\n")
-
-
-def _note(line: str) -> None:
-    sys.stderr.write(line + "\n")
-    sys.stderr.flush()
 
 
 def _load(file: Path) -> WordVectors:

@@ -41,6 +41,9 @@ def check_recipe(recipe: Recipe) -> None:
         raise RecipeError(
             f"objective.distillation.teacher: no directory {distillation.teacher} (paths are relative to the recipe)"
         )
+    embeddings = getattr(recipe.network, "embeddings", None)
+    if embeddings is not None and not Path(embeddings).is_file():
+        raise RecipeError(f"network.embeddings: file not found: {embeddings} (paths are relative to the recipe)")
     resolve_device(recipe.training.device)
     if recipe.training.tensorboard:
         tensorboard.summary_writer_class()  # raises if TensorBoard is not installed

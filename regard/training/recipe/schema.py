@@ -159,6 +159,8 @@ class FamilySection(Section):
     """Dropout probability, of all kinds of dropout that the family has."""
     max_length: NetworkSize | None = None
     """Maximum sequence length: the size of the position table."""
+    embeddings: str | None = None
+    """File of word vectors that the embeddings of whole-word tokens start with (see docs/vectors.md)."""
     config: dict[str, Any] = Field(default_factory=dict)
     """Other keys of the family's published config: `{ num_key_value_heads = 2 }`."""
 
@@ -168,6 +170,8 @@ class PresetSection(Section):
 
     preset: str
     """bert-base, gpt2, t5-small, … (`regard show` lists them)"""
+    embeddings: str | None = None
+    """File of word vectors that the embeddings of whole-word tokens start with (see docs/vectors.md)."""
 
 
 class PretrainedNetworkSection(Section):
@@ -417,6 +421,8 @@ def _resolve_paths(recipe: AnyRecipe, base_dir: Path) -> AnyRecipe:
         section = getattr(recipe, name)
         if isinstance(section, PretrainedTokenizerSection | PretrainedNetworkSection):
             update[name] = section.model_copy(update={"load": resolve(section.load)})
+        elif getattr(section, "embeddings", None) is not None:
+            update[name] = section.model_copy(update={"embeddings": resolve(section.embeddings)})
     objective: AnyObjectiveConfig | None = recipe.objective
     distillation = getattr(objective, "distillation", None)
     if objective is not None and distillation is not None:

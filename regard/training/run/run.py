@@ -28,6 +28,7 @@ from regard.training.objectives.contrastive import Contrastive
 from regard.training.objectives.factory import build_objective, decoder_start_token
 from regard.training.recipe import schema, toml
 from regard.training.recipe.data_pipeline import build_tokenizer, prepare_data, read_labels
+from regard.training.recipe.embedding_vectors import initialize_embeddings
 from regard.training.recipe.legacy_keys import upgrade
 from regard.training.recipe.network_factory import NetworkRequirements, build_network, num_outputs
 from regard.training.recipe.objective_section import (
@@ -195,6 +196,10 @@ def build_loop(
     network, report = build_network(
         recipe, NetworkRequirements.from_tokenizer(tokenizer, num_outputs(recipe, len(labels)))
     )
+    vectors = getattr(recipe.network, "embeddings", None)
+    if vectors is not None and tokenizer is not None and not has_checkpoint:  # a checkpoint has the embeddings
+        for line in initialize_embeddings(network, tokenizer, vectors, recipe.seed):
+            reporter.log(line)
     published = _published_generation_config(recipe, report)
     decoder_start = 0 if tokenizer is None else decoder_start_token(tokenizer, published)
     processor = _image_processor(recipe, network)

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from gensim.models import KeyedVectors
 from typer.testing import CliRunner
+from unit.vectors.planted_corpus import CITIES, COUNTRIES, planted_text
 
 import regard.vectors
 from regard.cli.main import app
@@ -105,26 +106,6 @@ def test_bad_test_files_are_named(random_vectors, tmp_path):
     (tmp_path / "s").write_text("a b 1\na b\n")
     with pytest.raises(ValueError, match="s, line 2: expected `word word number`"):
         evaluate_similarity(random_vectors, tmp_path / "s")
-
-
-COUNTRIES = [f"country{n}" for n in range(8)]
-CITIES = [f"city{n}" for n in range(8)]
-
-
-def planted_text(seed=0, sentences=6000):
-    """Capitals and countries share topics: pairs by number, kinds by the words around them."""
-    rng = np.random.default_rng(seed)
-    lines = []
-    for _ in range(sentences):
-        number = rng.integers(8)
-        is_city = rng.random() < 0.5
-        kind = [f"{'town' if is_city else 'land'}{k}" for k in rng.integers(0, 6, 3)]
-        topic = [f"topic{number}x{k}" for k in rng.integers(0, 6, 3)]
-        line = [*kind, *topic]
-        rng.shuffle(line)
-        line.insert(3, CITIES[number] if is_city else COUNTRIES[number])
-        lines.append(" ".join(line))
-    return "\n".join(lines) + "\n"
 
 
 @pytest.fixture(scope="module")
