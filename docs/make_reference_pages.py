@@ -179,7 +179,7 @@ def command_page() -> str:
     commands = documented_commands()
     parts = [COMMAND_INTRO, "| command | |\n| --- | --- |"]
     for title, names in command_groups(commands).items():
-        rows = [f"| [{name}](#regard-{name}) | {cell(first_sentence(commands[name].help))} |" for name in names]
+        rows = [f"| [{name}](#regard-{name.replace(' ', '-')}) | {cell(first_sentence(commands[name].help))} |" for name in names]
         parts.append("\n".join([f"| **{title}** | |", *rows]))
     common = [f"| `{name}` | {cell(sentence)} |" for name, sentence in COMMON_OPTIONS]
     parts.append("\nCommon options of all commands:\n\n| | |\n| --- | --- |\n" + "\n".join(common) + "\n")
@@ -187,13 +187,21 @@ def command_page() -> str:
 
 
 def documented_commands() -> dict[str, Any]:
-    """The commands that are not hidden, by name."""
-    return {name: command for name, command in get_command(app).commands.items() if not command.hidden}
+    """The commands that are not hidden, by name; of a group, those in it: `vectors train`."""
+    result = {}
+    for name, command in get_command(app).commands.items():
+        inner = getattr(command, "commands", None)
+        named = {name: command} if inner is None else {f"{name} {each}": inner[each] for each in inner}
+        result.update({key: value for key, value in named.items() if not value.hidden})
+    return result
 
 
 def command_groups(commands: dict[str, Any]) -> dict[str, list[str]]:
     """The names of the commands by the groups of `regard --help`."""
-    groups = {title: [name for name in names if name in commands] for title, names in GROUPS.items()}
+    groups = {
+        title: [name for first in names for name in commands if name.partition(" ")[0] == first]
+        for title, names in GROUPS.items()
+    }
     grouped = {name for names in groups.values() for name in names}
     groups["More"] = [name for name in commands if name not in grouped]
     return {title: names for title, names in groups.items() if names}

@@ -137,12 +137,12 @@ def evaluate(
 def plot(
     file: VectorsFile,
     words: Annotated[list[str] | None, typer.Argument(help="Words to draw. [the most frequent]")] = None,
-    output: Annotated[Path, typer.Option("-o", "--output", help="SVG file.")] = Path("vectors.svg"),
+    output: Annotated[Path, typer.Option("-o", "--output", help="Output file: .svg or .png.")] = Path("vectors.svg"),
     count: Annotated[int, typer.Option("-n", "--count", min=2, help="Without words: how many.")] = 50,
 ) -> None:
     """Draw words in the two directions of largest variance (PCA)."""
-    if output.suffix != ".svg":
-        raise typer.BadParameter(f"{output}: the file name must end in .svg")
+    if output.suffix not in (".svg", ".png"):
+        raise typer.BadParameter(f"{output}: the file name must end in .svg or .png")
     from regard.vectors.space_plot import plot_words
 
     loaded = _load(file)

@@ -17,7 +17,7 @@ from unit.vectors.planted_corpus import CITIES, COUNTRIES, planted_text
 import regard.vectors
 from regard.cli.main import app
 from regard.vectors import vector_options
-from regard.vectors.space_plot import principal_components, render_space
+from regard.vectors.space_plot import OFFSETS, label_box, overlap, place_labels, principal_components
 from regard.vectors.vector_files import VectorFormat, load, save
 from regard.vectors.word_evaluation import evaluate_analogies, evaluate_similarity, ranks
 from regard.vectors.word_vectors import UnknownWordError, WordVectors
@@ -201,7 +201,7 @@ def test_command_from_text_to_picture(planted, tmp_path):
     texts = [
         element.text for element in ElementTree.parse(tmp_path / "space.svg").iter("{http://www.w3.org/2000/svg}text")
     ]
-    assert texts[:3] == ["city1", "city2", "country1"]
+    assert {"city1", "city2", "country1"} <= set(texts)
 
 
 @pytest.mark.parametrize("kind", VectorFormat)
@@ -262,18 +262,12 @@ def test_principal_components_are_those_of_the_covariance():
 
 def test_labels_of_the_picture_do_not_overlap():
     rng = np.random.default_rng(1)
-    words = [f"word{n}" for n in range(25)]
-    svg = render_space(words, rng.standard_normal((25, 2)), np.array([0.5, 0.2]))
-    boxes = []
-    for x, y, anchor, text in re.findall(r'<text x="([\d.-]+)" y="([\d.-]+)" text-anchor="(\w+)">(\w+)<', svg):
-        width = 7.5 * len(text)
-        left = float(x) - {"start": 0, "middle": width / 2, "end": width}[anchor]
-        boxes.append((left, float(y) - 10, left + width, float(y) + 3))
-    assert len(boxes) == 25
-    overlaps = sum(
-        a[0] < b[2] and b[0] < a[2] and a[1] < b[3] and b[1] < a[3] for i, a in enumerate(boxes) for b in boxes[:i]
-    )
-    assert overlaps <= 2
+    words, points = [f"word{n}" for n in range(25)], rng.uniform(0, 400, (25, 2)).tolist()
+    places = place_labels(words, [tuple(point) for point in points])
+    boxes = [label_box(word, *point, place) for word, point, place in zip(words, points, places, strict=True)]
+    assert sum(overlap(box, boxes[:number]) > 0 for number, box in enumerate(boxes)) <= 1
+    first = [label_box(word, *point, OFFSETS[0]) for word, point in zip(words, points, strict=True)]
+    assert sum(overlap(box, first[:number]) > 0 for number, box in enumerate(first)) > 3
 
 
 def test_saving_keeps_words_in_order(tmp_path, random_vectors):
