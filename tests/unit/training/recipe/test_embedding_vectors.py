@@ -82,7 +82,7 @@ def minimal_tokenizers(tmp_path):
     import tokenizers
     from tokenizers import decoders, models, pre_tokenizers
 
-    from regard.tokenization.tokenizer import Tokenizer
+    from regard.tokenization.tokenizer import SpecialTokens, Tokenizer
 
     letters = "playingso"
     vocabulary = ["[UNK]", "[CLS]", "[SEP]", "[PAD]", "[MASK]", "play", "##ing", "song", "##play"]
@@ -99,8 +99,8 @@ def minimal_tokenizers(tmp_path):
     bpe.decoder = decoders.ByteLevel()
     # `ing` alone is encoded as this token, so in byte-level BPE it counts as a word.
     return [
-        (Tokenizer(wordpiece), ["play", "song"], ["##ing", "##play"]),
-        (Tokenizer(bpe), ["play", "Ġplay", "ing"], []),
+        (Tokenizer(wordpiece, SpecialTokens(unk="[UNK]")), ["play", "song"], ["##ing", "##play"]),
+        (Tokenizer(bpe, SpecialTokens()), ["play", "Ġplay", "ing"], []),
     ]
 
 
