@@ -179,7 +179,10 @@ def command_page() -> str:
     commands = documented_commands()
     parts = [COMMAND_INTRO, "| command | |\n| --- | --- |"]
     for title, names in command_groups(commands).items():
-        rows = [f"| [{name}](#regard-{name.replace(' ', '-')}) | {cell(first_sentence(commands[name].help))} |" for name in names]
+        rows = [
+            f"| [{name}](#regard-{name.replace(' ', '-')}) | {cell(first_sentence(commands[name].help))} |"
+            for name in names
+        ]
         parts.append("\n".join([f"| **{title}** | |", *rows]))
     common = [f"| `{name}` | {cell(sentence)} |" for name, sentence in COMMON_OPTIONS]
     parts.append("\nCommon options of all commands:\n\n| | |\n| --- | --- |\n" + "\n".join(common) + "\n")
