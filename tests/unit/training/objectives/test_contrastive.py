@@ -1,5 +1,6 @@
 """Contrastive objectives equal their definition, and those of sentence-transformers and CLIP."""
 
+import numpy as np
 import pytest
 import torch
 from torch.nn.functional import normalize
@@ -40,7 +41,7 @@ def test_the_loss_is_that_of_clip():
 def test_texts_are_pooled_normalised_and_compared(tmp_path, pooling):
     network = regard.load(encoder_folder(tmp_path / "model"), precision="float64").network.eval()
     first, second = [[5, 9, 12], [7, 30], [11, 4, 6, 8]], [[5, 10], [8, 31, 3], [2, 2]]
-    batch = Batch({"tokens": column(first), "pair": column(second)}, None, 0, 0)  # type: ignore[arg-type]
+    batch = Batch({"tokens": column(first), "pair": column(second)}, np.arange(2), 0, 0)
     objective = Contrastive(pooling=pooling, scale=13.0)
     assert isinstance(objective, Objective)
 
@@ -59,7 +60,7 @@ def test_texts_are_pooled_normalised_and_compared(tmp_path, pooling):
 
 def test_gradients_reach_both_texts(tmp_path):
     network = regard.load(encoder_folder(tmp_path / "model")).network.train()
-    batch = Batch({"tokens": column([[5, 9], [6, 7]]), "pair": column([[30, 31], [32, 33]])}, None, 0, 0)  # type: ignore[arg-type]
+    batch = Batch({"tokens": column([[5, 9], [6, 7]]), "pair": column([[30, 31], [32, 33]])}, np.arange(2), 0, 0)
     Contrastive().loss(network, batch).sum.backward()
     gradient = network.embedding.tokens.weight.grad
     assert all(gradient[token].abs().sum() > 0 for token in (5, 9, 6, 7, 30, 31, 32, 33))
