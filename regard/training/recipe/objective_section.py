@@ -122,6 +122,7 @@ class ImageClassificationConfig(Section):
 
     kind: Literal["classify_images"] = "classify_images"
     label_smoothing: LabelSmoothing = 0.0
+    """Probability mass that is spread evenly over all labels; 0 disables it."""
 
 
 class ContrastiveConfig(Section):
