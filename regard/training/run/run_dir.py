@@ -108,7 +108,11 @@ class RunDir:
         files = [
             path.name for path in (self.recipe, self.overrides, self.metrics, self.log_file) if os.path.lexists(path)
         ]
-        folders = (self.best, self.checkpoints, self.cache, self.tensorboard)
+        folders = (
+            self.best,
+            self.checkpoints,
+            self.tensorboard,
+        )  # a cache is found by its keys, and nothing else in it is changed
         return files + [
             f"{path.name}/" for path in folders if os.path.lexists(path) and (not path.is_dir() or any(path.iterdir()))
         ]
