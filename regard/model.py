@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack, overload
@@ -18,29 +19,35 @@ from regard.checkpoint.report import LoadReport
 from regard.checkpoint.save import save
 from regard.checkpoint.sentence_folder import SentenceEncoder, read_sentence_encoder
 from regard.data.image_processor import ImageProcessor, default_processor, read_image_processor
+from regard.engine.compiled_copy import CompiledCopy
 from regard.engine.compiler import compile, quantizable_weights
 from regard.engine.linear import Precision
+from regard.engine.quantization_error import QuantizationWarning, read_quantization_record
 from regard.native.memory import MappedFiles
-from regard.tasks import generation_config
+from regard.tasks import calibration, generation_config
 from regard.tasks.answer import ANSWER, AnswerKeywords, QuestionAnswer
 from regard.tasks.classify import CLASSIFY, Classification, ClassifyKeywords
 from regard.tasks.embed import EMBED, EmbedKeywords, TextVector
 from regard.tasks.fill import FILL, Filling, FillKeywords
 from regard.tasks.generate import GENERATE, GenerateKeywords, Generation
 from regard.tasks.inputs import Image, TextPair
+from regard.tasks.model_parts import InferenceParts
 from regard.tasks.options import options_from_keywords
 from regard.tasks.registry import TASKS, check_network, find_task
 from regard.tasks.summarize import SUMMARIZE, SummarizeKeywords, Summary
 from regard.tasks.tag import TAG, Tagging, TagKeywords, Words
 from regard.tasks.translate import TRANSLATE, TranslateKeywords, Translation
+from regard.threads import warn_if_torch_was_first
 from regard.tokenization.tokenizer import Tokenizer
 from regard.tokenization.tokenizer_loader import load_tokenizer
 from regard.training.task import AnyTask
-from regard.transformer.interface import Reads
+from regard.transformer.interface import Predicts, Reads
 from regard.transformer.summary import module_tree, render_tree
 
 TORCH_PRECISIONS = ("float64", "bfloat16", "float16")
 """Precisions that torch computes; for the others, the engine compiles the network."""
+HALF_PRECISIONS = (torch.float16, torch.bfloat16)
+"""Data types of files that a CPU computes in float32: float16 overflows in some models, and most CPUs lack both."""
 
 
 @dataclass(frozen=True)
@@ -48,11 +55,19 @@ class Model:
     """A network with its tokenizer, as loaded from a folder."""
 
     network: AnyNetwork
+    """The network. It can be trained and inspected, unless it was compiled when it was loaded (`precision`)."""
     report: LoadReport
     """How the tensors of the checkpoint were loaded."""
     folder: Path | None = None
     precision: Precision | None = None
-    """The precision that the network was compiled for; None if it is not compiled."""
+    """The precision that the network was compiled for when it was loaded; None if it can be trained."""
+    compiled: CompiledCopy | None = field(default=None, repr=False, compare=False)
+    """The copy of the network that the tasks use, compiled at their first use."""
+
+    @property
+    def inference_network(self) -> Any:
+        """The network that the tasks use: computes the same as `network`, faster, but cannot be trained."""
+        return self.network if self.compiled is None else self.compiled.current()
 
     @cached_property
     def tokenizer(self) -> Tokenizer:
@@ -235,7 +250,10 @@ class Model:
         check_network(declared, self.network, self.info)
         if options is None:
             options = options_from_keywords(declared.options, keywords)
-        return declared.runner(self, options)
+        return declared.runner(self._inference_parts(), options)
+
+    def _inference_parts(self) -> Any:
+        return InferenceParts(self, self.inference_network)
 
     def _use(self, task: AnyTask, inputs: Any, keywords: Mapping[str, Any]) -> Any:
         """Run a task: one input gives one result, a list or an iterator gives a list of results."""
@@ -287,8 +305,9 @@ class Model:
 
         The folder holds all that the model's own folder holds: weights, config, tokenizer, generation config, labels,
         regard.json. Such files of another model that was saved there before are replaced or removed. `precision` is the
-        data type of the saved weights: float64, float32, bfloat16 or float16. A folder that holds other files or a
-        model of another config raises a FileExistsError, unless `overwrite` is true.
+        data type of the saved weights: float64, float32, bfloat16 or float16. By default it is that of the network, or
+        that of the files if they hold float16 or bfloat16 and `load` converted it to float32. A folder that holds other
+        files or a model of another config raises a FileExistsError, unless `overwrite` is true.
         """
         if self.precision is not None:
             raise ValueError(
@@ -296,7 +315,7 @@ class Model:
             )
         if precision not in (None, "float32", *TORCH_PRECISIONS):
             raise ValueError(f"weights cannot be saved in {precision!r} here: use `regard convert --precision`")
-        dtype = None if precision is None else getattr(torch, precision)
+        dtype = self._stored_dtype() if precision is None else getattr(torch, precision)
         companions = None if self.folder is None else ModelFolder(self.folder).companions()
         if companions is not None and self.report.newly_initialized:
             companions = companions.without_head()
@@ -309,6 +328,11 @@ class Model:
             companions=companions,
             overwrite=overwrite or own,
         )
+
+    def _stored_dtype(self) -> torch.dtype | None:
+        """Return the data type of the files if `load` converted it, else None."""
+        converted = self.compiled is not None and self.report.dtype in HALF_PRECISIONS
+        return self.report.dtype if converted and next(self.network.parameters()).dtype == torch.float32 else None
 
     def __str__(self) -> str:
         return render_tree(module_tree(self.network))
@@ -333,10 +357,17 @@ def load(
     Face hub (needs `pip install 'regard[hub]'`). `architecture` selects another head than the saved one,
     `config_overrides` changes values of the config.
 
-    With the precision "float32" or "int8" the network is compiled for inference on the CPU (`regard.engine`): the same
-    results, faster, and it cannot be trained. With "float64", "bfloat16" or "float16" the weights are converted and
-    torch computes. Without a precision the network can be trained, and its weights have the data type of the files.
+    Without a precision the network is a plain torch module that can be trained. On a CPU it computes in float32, also
+    if the files hold float16 or bfloat16 (`save` writes these again). The tasks (`model.translate`, …) use a copy of it
+    that is compiled at their first use, and again after the weights changed: int8 if the folder holds int8, else
+    float32.
+
+    With the precision "float32" or "int8" only the compiled network is kept: less memory, but it cannot be trained.
+    int8 is checked on random samples; a `QuantizationWarning` says if it changes what this model predicts. With
+    "float64", "bfloat16" or "float16" the weights are converted and torch computes. float16 overflows in some models
+    (T5), whose logits are then NaN.
     """
+    warn_if_torch_was_first()
     _check_device(device)
     path = hub.download(str(folder)) if download and not Path(folder).exists() else find_model(folder)
     if precision is None or precision in TORCH_PRECISIONS:
@@ -344,7 +375,8 @@ def load(
         network, report = checkpoint.load(
             path, architecture=architecture, config_overrides=config_overrides, dtype=dtype, device=device
         )
-        network.eval()
+        if precision is None and torch.device(device).type == "cpu":
+            return Model(network, report, path, compiled=_widen_and_compile_later(network, report, path))
         return Model(network, report, path)
     try:
         compiled_for = Precision(precision)
@@ -359,7 +391,10 @@ def load(
         device=device,
         keep_int8=quantizable_weights,
     )
-    return Model(compile(network, compiled_for, on_replaced=MappedFiles(path).release), report, path, compiled_for)
+    compiled = compile(network, compiled_for, on_replaced=MappedFiles(path).release)
+    if compiled_for is Precision.INT8:
+        _warn_if_inaccurate(network, compiled, ModelFolder(path))
+    return Model(compiled, report, path, compiled_for)
 
 
 def _check_device(device: torch.device | str) -> None:
@@ -369,3 +404,29 @@ def _check_device(device: torch.device | str) -> None:
     except (RuntimeError, AssertionError, NotImplementedError) as error:
         reason = str(error).splitlines()[0].rstrip(".")
         raise ValueError(f"device {str(device)!r} is not available: {reason}; use device='cpu'") from None
+
+
+def _widen_and_compile_later(network: AnyNetwork, report: LoadReport, folder: Path) -> CompiledCopy:
+    """Convert float16 and bfloat16 weights to float32, and return a copy that is compiled at its first use."""
+    if report.dtype in HALF_PRECISIONS:
+        network.float()
+    record = read_quantization_record(ModelFolder(folder))
+    return CompiledCopy(network, record[0] if record else Precision.FLOAT32, MappedFiles(folder).release)
+
+
+def _warn_if_inaccurate(network: AnyNetwork, compiled: AnyNetwork, folder: ModelFolder) -> None:
+    """Warn if int8 changes what the network predicts. For an int8 folder, `regard convert` has measured it."""
+    record = read_quantization_record(folder)
+    if record:
+        metrics = record[1]
+    else:
+        bos_token_id, count = calibration.bos_token_id(folder), calibration.NUM_QUICK_SAMPLES
+        samples = calibration.random_samples(compiled, bos_token_id=bos_token_id, count=count)
+        metrics = calibration.measure(network, compiled, samples, "random tokens")
+    fault = None if metrics is None else metrics.fault(Predicts.NEXT_TOKEN in network.predicts)
+    if fault:
+        warnings.warn(
+            f"int8 changes what this model predicts: {fault}. Texts may be wrong: use float32",
+            QuantizationWarning,
+            stacklevel=3,
+        )

@@ -1,10 +1,14 @@
 """Deterministic examples of hypothesis, required kernels, and a report of how much was compared with transformers."""
 
+import os
 from collections import Counter
 
 import pytest
 from hypothesis import settings
 from native_requirement import fail_required_skip
+
+# Most test files import torch before regard, which then cannot choose the waiting policy (and warns).
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
 # The same examples on every machine, so that a failure is reproducible. Search for new ones with
 # `make test PYTEST="-n 2 --hypothesis-profile=explore"`; add what it finds as an @example or as a test.

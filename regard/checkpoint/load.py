@@ -346,7 +346,8 @@ def _fill_parameters(
 ) -> AnyNetwork:
     """Assign every tensor to its parameters and initialize the missing ones."""
     dtypes = {stored[mapping.theirs].dtype for mapping in plan.mappings}
-    target = dtype or _widest_dtype(dtypes, plan.report)
+    plan.report.dtype = _widest_dtype(dtypes, plan.report)
+    target = dtype or plan.report.dtype
     assigned: set[int] = set()
     for mapping in plan.mappings:
         tensor = stored[mapping.theirs]

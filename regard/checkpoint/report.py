@@ -7,6 +7,8 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
+import torch
+
 from regard.terminal import escape_line
 
 
@@ -57,6 +59,8 @@ class LoadReport:
     origin: Origin | None = None
     lines: list[ReportLine] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    dtype: torch.dtype = torch.float32
+    """Data type of the stored weights; the widest if there are several."""
 
     def add(self, theirs: str, ours: tuple[str, ...], status: LoadStatus, reason: str = "") -> None:
         """Add the status of a tensor."""

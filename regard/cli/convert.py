@@ -14,6 +14,7 @@ from regard.progress import write_note
 
 if TYPE_CHECKING:
     from regard.checkpoint.load import AnyNetwork
+    from regard.engine.quantization_error import QuantizationMetrics
 
 
 class Layout(enum.StrEnum):
@@ -52,7 +53,12 @@ def convert(
             help="Texts, one per line, on which the quantization error of int8 is measured.",
         ),
     ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Write into a folder that is not empty.")] = False,
+    force: Annotated[
+        bool,
+        typer.Option(
+            "--force", help="Write into a folder that is not empty; write int8 weights that change the predictions."
+        ),
+    ] = False,
 ) -> None:
     """Load the model in SOURCE, report how every tensor was loaded, and save it with its tokenizer in TARGET."""
     if target.exists() and (not target.is_dir() or any(target.iterdir())) and not force:
@@ -67,10 +73,12 @@ def convert(
     from regard.checkpoint.load import load
     from regard.checkpoint.model_folder import INFO_FILE, ModelFolder
     from regard.checkpoint.save import save
+    from regard.engine import quantization_error
     from regard.engine.compiler import quantizable_weights
 
     network, report = load(source, dtype=torch.float32 if quantize else None)
     write_note(report.render())
+    metrics = _check_quantization_error(network, source, calibration, force) if quantize else None
     dtype = None if precision is None or quantize else getattr(torch, precision.value)
     quantized = quantizable_weights(network) if quantize else ()
     regard_layout = layout is not Layout.FAMILY
@@ -88,26 +96,30 @@ def convert(
     with_names = f", with {', '.join(names)}" if names else ""
     write_note(f"{target}: saved in the layout of {saved_layout}{with_names}")
     if quantize:
-        _measure_quantization_error(network, source, target, calibration)
+        from regard.engine.linear import Precision as EnginePrecision
+
+        quantization_error.write_quantization_record(ModelFolder(target), EnginePrecision.INT8, metrics)
 
 
-def _measure_quantization_error(network: AnyNetwork, source: Path, target: Path, texts: Path | None) -> None:
-    """Compare the quantized network with the original one, and store the result in the folder."""
+def _check_quantization_error(
+    network: AnyNetwork, source: Path, texts: Path | None, force: bool
+) -> QuantizationMetrics | None:
+    """Compare the quantized network with the original one, before anything is written. Raise if it is too different."""
     from itertools import islice
 
     import regard.model
     from regard.checkpoint.model_folder import ModelFolder
     from regard.engine import quantization_error
+    from regard.engine.compiler import compile
     from regard.engine.linear import Precision as EnginePrecision
     from regard.tasks import calibration
     from regard.tokenization.text_files import read_lines
+    from regard.transformer.interface import Predicts
 
-    # Record int8 first: the record is then there even if the measurement fails.
-    folder = ModelFolder(target)
-    quantization_error.write_quantization_record(folder, EnginePrecision.INT8, None)
-    quantized = regard.model.load(target, precision=EnginePrecision.INT8)
     if texts is None:
-        samples, dataset = calibration.random_samples(network), "random tokens (--calibration FILE: on your texts)"
+        bos_token_id = calibration.bos_token_id(ModelFolder(source))
+        samples = calibration.random_samples(network, bos_token_id=bos_token_id)
+        dataset = "random tokens (--calibration FILE: on your texts)"
     else:
         model = regard.model.load(source)
         lines = (line for _, line in islice(read_lines(str(texts)), calibration.NUM_SAMPLES * 4))
@@ -116,8 +128,15 @@ def _measure_quantization_error(network: AnyNetwork, source: Path, target: Path,
     metrics, reason = None, "there are no texts to measure on"
     if samples:
         try:
-            metrics = quantization_error.measure_quantization_error(network, quantized.network, samples, dataset)
+            compiled = compile(network, EnginePrecision.INT8)
+            metrics = quantization_error.measure_quantization_error(network, compiled, samples, dataset)
         except ValueError as error:  # a head may need a token that is not among the random ones
             reason = str(error)
-    quantization_error.write_quantization_record(folder, EnginePrecision.INT8, metrics)
     write_note(f"int8: {metrics or f'the quantization error was not measured: {reason}'}")
+    fault = None if metrics is None else metrics.fault(Predicts.NEXT_TOKEN in network.predicts)
+    if fault and not force:
+        raise ValueError(
+            f"int8 changes what this model predicts: {fault}. Nothing was written. Keep float32, measure on your own "
+            "texts (--calibration FILE), or add --force to write it all the same"
+        )
+    return metrics

@@ -47,6 +47,7 @@ def collect() -> dict[str, str]:
     import torch
 
     from regard.native.build import cache_folder
+    from regard.threads import describe_threads
     from regard.version import __version__
 
     cores = os.cpu_count() or 1
@@ -61,7 +62,7 @@ def collect() -> dict[str, str]:
         "native kernels": _kernels(),
         "GPU": torch.cuda.get_device_name() if torch.cuda.is_available() else "none that torch can use",
         "cores": f"{cores}, of which this process may use {allowed}",
-        "threads": f"{torch.get_num_threads()} of torch ({_environment('OMP_NUM_THREADS', 'MKL_NUM_THREADS')})",
+        "threads": describe_threads(),
         "cache": _describe_cache(cache_folder()),
     }
 
@@ -102,11 +103,6 @@ def _kernels() -> str:
         return f"not in use: {error}"
     status = library.status()
     return f"in use: {path}" if status == "in use" else f"not in use: {status}"
-
-
-def _environment(*names: str) -> str:
-    values = [f"{name}={os.environ[name]}" for name in names if name in os.environ]
-    return ", ".join(values) or f"{' and '.join(names)} are not set"
 
 
 def _describe_cache(folder: Path) -> str:

@@ -17,6 +17,7 @@ import typer
 from typer.core import TyperGroup
 
 from regard.cli import convert, demo, doctor, embed, info, plot, recipes, run, search, show, tokenize, train, vectors
+from regard.cli.common_options import with_common_options
 from regard.cli.help_format import COMMON_OPTIONS, DocumentedCommand, first_sentence, write_command_groups, write_table
 from regard.cli.interrupt import EXIT_INTERRUPTED, handle_interrupts
 from regard.cli.task_command import task_command
@@ -157,7 +158,7 @@ def make_app(tasks: Iterable[AnyTask]) -> typer.Typer:
         pass
 
     def add(name: str, function: Any, command_class: type[DocumentedCommand] = DocumentedCommand) -> None:
-        app.command(name, cls=command_class)(function)
+        app.command(name, cls=command_class)(with_common_options(function))
 
     add("demo", demo.demo)
     add("info", info.info)

@@ -8,6 +8,7 @@ import json
 import os
 import re
 import sys
+import warnings
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
@@ -98,7 +99,7 @@ class Precision(enum.StrEnum):
 
 
 PRECISION_OPTION = typer.Option(
-    help="Data type of the weights; int8 is faster and slightly less accurate. [int8 for an int8 folder, else float32]"
+    help="Data type of the weights; int8 is faster and checked while loading. [int8 for an int8 folder, else float32]"
 )
 
 
@@ -120,10 +121,11 @@ def load_model(folder: str, precision: Precision | None, device: str | None = No
 
         record = read_quantization_record(ModelFolder(folder))
         stored = record[0] if record else Precision.FLOAT32
-        if device in (None, "cpu"):
-            model = regard.model.load(folder, precision=precision or stored)
-        else:  # the engine compiles for CPUs
-            model = regard.model.load(folder, precision=precision, device=device or "cpu")
+        with _warnings_on_stderr():
+            if device in (None, "cpu"):
+                model = regard.model.load(folder, precision=precision or stored)
+            else:  # the engine compiles for CPUs
+                model = regard.model.load(folder, precision=precision, device=device or "cpu")
         if model.network.reads is not Reads.IMAGE:
             _ = model.tokenizer, model.generation_config  # report errors in these files before any text is read
     finally:
@@ -133,6 +135,16 @@ def load_model(folder: str, precision: Precision | None, device: str | None = No
 
     write_detail(f"{model.report.summary()}\nnative kernels: {status()}")
     return model
+
+
+@contextmanager
+def _warnings_on_stderr() -> Iterator[None]:
+    """Write what Python code would get as warnings to standard error, one line each, without the line of code."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", RuntimeWarning)
+        yield
+    for warning in caught:
+        sys.stderr.write(f"warning: {warning.message}\n")
 
 
 @contextmanager

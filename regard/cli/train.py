@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from regard.cli.text_io import DEVICE_OPTION
+from regard.threads import ThreadSettings
 
 
 def train(
@@ -34,6 +35,8 @@ def train(
     if resume and overwrite:
         raise typer.BadParameter("--resume continues a run and --overwrite deletes it: choose one of them")
     overrides = [*(overrides or ()), *([f"training.device={device}"] if device else ())]
+    if ThreadSettings.requested is not None:
+        overrides = [*overrides, f"training.threads={ThreadSettings.requested}"]
     if dry_run:
         from regard.tasks.registry import TASKS
         from regard.training.recipe.dry_run import describe_run

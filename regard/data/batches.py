@@ -9,13 +9,14 @@ from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Shaped
+from jaxtyping import Int, Shaped
 from numpy.typing import NDArray
 from torch import Tensor
 
 from regard.data.corpus import Column, Corpus
 from regard.data.document_packing import pack_documents
 from regard.data.epoch_plan import EpochPlan, IntArray, bucket_by_length, padded_size, random_permutation
+from regard.data.random_keys import second_copy, sequence_keys, to_tensor
 from regard.transformer.batch_layout import BatchLayout
 
 
@@ -80,11 +81,16 @@ class PackedColumn:
         return padded.index_put((self.layout.row_indices, self.layout.column_indices), self.values)
 
     def duplicate(self) -> PackedColumn:
-        """Concatenate the rows with themselves."""
-        return PackedColumn(
-            self.values.repeat(2),
-            BatchLayout.of(2 * self.layout.lengths, self.layout.device, 2 * self.layout.start_positions),
-        )
+        """Concatenate the rows with themselves. The random draws of the second copy are others."""
+        layout = BatchLayout.of(2 * self.layout.lengths, self.layout.device, 2 * self.layout.start_positions)
+        if self.layout.sequence_keys is not None:
+            keys = torch.cat([self.layout.sequence_keys, second_copy(self.layout.sequence_keys)])
+            layout = layout.with_sequence_keys(keys)
+        return PackedColumn(self.values.repeat(2), layout)
+
+    def with_sequence_keys(self, keys: Int[Tensor, " rows"] | None) -> PackedColumn:
+        """Return the same column with other keys for random draws."""
+        return PackedColumn(self.values, self.layout.with_sequence_keys(keys))
 
 
 @dataclass(frozen=True)
@@ -97,6 +103,8 @@ class Batch:
     epoch: int
     step: int
     """Index of the batch in its epoch."""
+    starts: NDArray[np.int64] | None = None
+    """The first token of each row, if rows are chunks of documents."""
 
     def __getitem__(self, name: str) -> PackedColumn:
         return self.columns[name]
@@ -104,7 +112,21 @@ class Batch:
     def duplicate(self) -> Batch:
         """Concatenate the batch with itself."""
         columns = {name: column.duplicate() for name, column in self.columns.items()}
-        return replace(self, columns=columns, indices=np.tile(self.indices, 2))
+        starts = None if self.starts is None else np.tile(self.starts, 2)
+        return replace(self, columns=columns, indices=np.tile(self.indices, 2), starts=starts)
+
+    def with_random_keys(self, seed: int) -> Batch:
+        """Return the batch with keys for random draws, which depend on the seed, the epoch and the rows alone."""
+        keys = to_tensor(sequence_keys(seed, self.epoch, self.indices, self.starts))
+        columns = {name: column.with_sequence_keys(keys) for name, column in self.columns.items()}
+        return replace(self, columns=columns)
+
+    def second_copy(self) -> Batch:
+        """Return the same batch with other random draws, those of the second half of `duplicate`."""
+        keys = {name: column.layout.sequence_keys for name, column in self.columns.items()}
+        others = {name: None if each is None else second_copy(each) for name, each in keys.items()}
+        columns = {name: column.with_sequence_keys(others[name]) for name, column in self.columns.items()}
+        return replace(self, columns=columns)
 
 
 class Batches:
@@ -198,7 +220,7 @@ class Batches:
         """Return one batch."""
         rows, chunks = self.epoch_plan(epoch).batch(step)
         columns = {name: _gather_column(column, rows, chunks) for name, column in self.corpus.columns.items()}
-        return Batch(columns, rows, epoch, step)
+        return Batch(columns, rows, epoch, step, None if chunks is None else chunks[0])
 
     def select(self, rows: IntArray) -> Batch:
         """Return the given rows of the corpus, complete, as one batch."""

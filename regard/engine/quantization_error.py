@@ -24,6 +24,16 @@ OLD_FIELDS = {
 """Fields of `QuantizationMetrics` under their names in older records, where they are under the key "loss"."""
 
 
+MIN_TOP1_AGREEMENT = 0.95
+"""A language model whose most likely token changes more often writes other texts."""
+MIN_COSINE_SIMILARITY = 0.99
+"""An encoder whose vectors turn further away from the original ones gives other results."""
+
+
+class QuantizationWarning(RuntimeWarning):
+    """int8 changes what a model predicts."""
+
+
 @dataclass(frozen=True)
 class CalibrationSample:
     """A text to measure the quantization error on."""
@@ -48,6 +58,24 @@ class QuantizationMetrics:
     """How often the most probable token, or label, is the same."""
     kl_divergence: float | None = None
     """Mean KL(original ‖ compiled) of the predicted distributions, in nats per token."""
+
+    def fault(self, generates: bool) -> str | None:
+        """Return why the error is too large, None if it is not.
+
+        A network that generates is judged by its most likely tokens, any other by its hidden states.
+        """
+        if generates and self.top1_agreement is not None:
+            if self.top1_agreement < MIN_TOP1_AGREEMENT:
+                return (
+                    f"the most likely token is the same for {self.top1_agreement:.1%} of the tokens only "
+                    f"({self.dataset}; expected: at least {MIN_TOP1_AGREEMENT:.0%})"
+                )
+        elif self.cosine_similarity < MIN_COSINE_SIMILARITY:
+            return (
+                f"the cosine similarity of its vectors with the original ones is {self.cosine_similarity:.3f} only "
+                f"({self.dataset}; expected: at least {MIN_COSINE_SIMILARITY})"
+            )
+        return None
 
     def __str__(self) -> str:
         text = (

@@ -47,7 +47,8 @@ def _logsumexp(logits: Logits, block_max: BlockMaxima | None) -> RowValues:
         is_finite = math.isfinite(result.sum().item())  # one value that is not finite makes the sum not finite
     if not is_finite:
         raise ValueError(
-            "logits contain NaN or infinity: the weights are damaged, or overflow their dtype; load with dtype=float32"
+            "logits contain NaN or infinity: the weights are damaged, or their data type (float16) overflows. Load the "
+            'model with precision="float32" (command: --precision float32)'
         )
     return result
 

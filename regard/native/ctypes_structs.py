@@ -134,9 +134,22 @@ class Batch(ctypes.Structure):
 
 
 class DropoutRng(ctypes.Structure):
-    """The random state of dropout: a seed, how many of 65,536 values are dropped, and the scale of the others."""
+    """The random state of dropout: a seed, how many of 65,536 values are dropped, the scale of the others, and the keys
+    of the rows (None: the numbers depend on the seed alone)."""
 
-    _fields_ = (*fields(ctypes.c_uint32, "seed_low", "seed_high"), ("drop_threshold", INT), ("scale", FLOAT))
+    _fields_ = (
+        *fields(ctypes.c_uint32, "seed_low", "seed_high"),
+        ("drop_threshold", INT),
+        ("scale", FLOAT),
+        ("row_keys", POINTER),
+    )
+    keys: Tensor | None = None
+    """The tensor that `row_keys` points to."""
+
+    @property
+    def rows(self) -> int:
+        """The number of rows; 1 without keys, where rows do not matter."""
+        return 1 if self.keys is None else len(self.keys)
 
 
 class TrainingAttentionArguments(ctypes.Structure):

@@ -20,16 +20,22 @@ HEAD_DIM_MULTIPLE = 8
 """Training attention needs a head dimension that is a multiple of this."""
 
 
-def make_dropout_rng(drop_threshold: int) -> DropoutRng:
+def make_dropout_rng(
+    drop_threshold: int, keys: Int[Tensor, " rows"] | None = None, seed: int | None = None
+) -> DropoutRng:
     """Return the random state of a dropout that drops `drop_threshold` of 65,536 values.
 
-    The seed comes from torch's default generator, so `torch.manual_seed` makes runs reproducible.
+    With a key for each row, the mask of a row depends on its key and on the seed. By default the seed comes from
+    torch's default generator, so `torch.manual_seed` makes runs reproducible.
     """
     if not drop_threshold:
         return DropoutRng(0, 0, 0, 1.0)
-    seed = int(torch.randint(1 << 62, ()))
+    seed = int(torch.randint(1 << 62, ())) if seed is None else seed
     scale = DROPOUT_RANGE / (DROPOUT_RANGE - drop_threshold) if drop_threshold < DROPOUT_RANGE else 0.0
-    return DropoutRng(seed & 0xFFFFFFFF, seed >> 32, min(drop_threshold, DROPOUT_RANGE - 1), scale)
+    rng = DropoutRng(seed & 0xFFFFFFFF, seed >> 32, min(drop_threshold, DROPOUT_RANGE - 1), scale)
+    if keys is not None:
+        rng.keys, rng.row_keys = keys, keys.data_ptr()
+    return rng
 
 
 def dropout(x: Float[Tensor, "*any"], rng: DropoutRng) -> Float[Tensor, "*any"]:
@@ -55,8 +61,43 @@ class DropoutFunction(torch.autograd.Function):
 def _dropout(x: Tensor, rng: DropoutRng) -> Tensor:
     x = x.contiguous()
     output = torch.empty_like(x)
-    library().dropout(x.numel(), x.data_ptr(), ctypes.addressof(rng), output.data_ptr())
+    library().dropout(*_rows(x, rng), x.data_ptr(), ctypes.addressof(rng), output.data_ptr())
     return output
+
+
+def dropout_attention(
+    weights: Float[Tensor, "rows heads query key"], rng: DropoutRng
+) -> Float[Tensor, "rows heads query key"]:
+    """Apply dropout to attention weights, with the masks of `training_attention`. The generator has a key per query."""
+    return AttentionDropoutFunction.apply(weights, rng)  # type: ignore[no-untyped-call]
+
+
+class AttentionDropoutFunction(torch.autograd.Function):
+    """Dropout of attention weights. The backward pass regenerates the mask."""
+
+    @staticmethod
+    def forward(ctx: Any, weights: Tensor, rng: DropoutRng) -> Tensor:
+        """Return dropout(weights)."""
+        ctx.rng = rng
+        return _dropout_attention(weights, rng)
+
+    @staticmethod
+    def backward(ctx: Any, *gradient: Tensor) -> tuple[Tensor, None]:
+        """Apply the same mask to the gradient."""
+        return _dropout_attention(gradient[0], ctx.rng), None
+
+
+def _dropout_attention(weights: Tensor, rng: DropoutRng) -> Tensor:
+    weights = weights.contiguous()
+    output = torch.empty_like(weights)
+    pointers = (weights.data_ptr(), ctypes.addressof(rng), output.data_ptr())
+    library().dropout_attention(*weights.shape, *pointers)
+    return output
+
+
+def _rows(x: Tensor, rng: DropoutRng) -> tuple[int, int]:
+    """Return the number of rows that have a mask of their own, and their size."""
+    return rng.rows, x.numel() // rng.rows
 
 
 def dropout_add(
@@ -105,7 +146,8 @@ class ActivationDropoutFunction(torch.autograd.Function):
         ctx.save_for_backward(x)
         ctx.activation, ctx.rng = activation, rng
         output = torch.empty_like(x)
-        library().activation_dropout(x.numel(), x.data_ptr(), activation, ctypes.addressof(rng), output.data_ptr())
+        pointers = (ctypes.addressof(rng), output.data_ptr())
+        library().activation_dropout(*_rows(x, rng), x.data_ptr(), activation, *pointers)
         return output
 
     @staticmethod
@@ -115,7 +157,7 @@ class ActivationDropoutFunction(torch.autograd.Function):
         output_gradient = gradient[0].contiguous()
         x_gradient = torch.empty_like(x)
         pointers = (ctypes.addressof(ctx.rng), output_gradient.data_ptr(), x_gradient.data_ptr())
-        library().activation_dropout_backward(x.numel(), x.data_ptr(), ctx.activation, *pointers)
+        library().activation_dropout_backward(*_rows(x, ctx.rng), x.data_ptr(), ctx.activation, *pointers)
         return x_gradient, None, None
 
 

@@ -6,7 +6,8 @@ import random
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from regard.engine.quantization_error import CalibrationSample
+from regard.checkpoint.model_folder import ModelFolder
+from regard.engine.quantization_error import CalibrationSample, QuantizationMetrics, measure_quantization_error
 from regard.generation.decoding_options import DecodingOptions
 from regard.generation.inputs import Inputs
 from regard.generation.scheduler import generate
@@ -17,6 +18,8 @@ from regard.transformer.interface import GenerativeNetwork, Predicts, Reads
 
 NUM_SAMPLES, MAX_LENGTH, MAX_NEW_TOKENS = 64, 40, 24
 """Number of random samples, their maximum length, and the maximum number of tokens generated for each source."""
+NUM_QUICK_SAMPLES = 16
+"""Number of random samples when a model is quantized while it is loaded: a fraction of a second."""
 
 
 def samples_from_texts(
@@ -30,10 +33,13 @@ def samples_from_texts(
     return _make_samples(network, sequences, start, generation_config.eos_token_ids)
 
 
-def random_samples(network: Any, seed: int = 0) -> list[CalibrationSample]:
+def random_samples(
+    network: Any, *, bos_token_id: int | None = None, count: int = NUM_SAMPLES, seed: int = 0
+) -> list[CalibrationSample]:
     """Return samples for a network without texts: outputs sampled from a decoder, random tokens for other networks.
 
-    The list is empty if the network does not read tokens.
+    A decoder continues its BOS token; without one, a random token, after which its predictions are less certain than on
+    real texts. The list is empty if the network does not read tokens.
     """
     if not _reads_tokens(network):
         return []
@@ -41,15 +47,41 @@ def random_samples(network: Any, seed: int = 0) -> list[CalibrationSample]:
     rng, vocabulary = random.Random(seed), (source or target).vocabulary
     # A network without a cache reads everything again for each sampled token, which takes long.
     if _is_generative(network) and network.reads is Reads.TOKENS and network.scores_in_one_pass:
-        inputs = [Inputs([rng.randrange(vocabulary)]) for _ in range(NUM_SAMPLES)]
-        results = generate(
-            network,
-            inputs,
-            DecodingOptions(search=RandomSampling(seed=seed), eos_token_ids=(), max_new_tokens=MAX_LENGTH),
-        )
-        return [CalibrationSample([*each.prompt, *result.tokens]) for each, result in zip(inputs, results, strict=True)]
-    sequences = [[rng.randrange(vocabulary) for _ in range(rng.randint(4, MAX_LENGTH))] for _ in range(NUM_SAMPLES)]
+        samples_per_prompt = 1 if bos_token_id is None else count
+        prompts = [[rng.randrange(vocabulary)] for _ in range(count)] if bos_token_id is None else [[bos_token_id]]
+        search = RandomSampling(seed=seed, num_samples=samples_per_prompt)
+        options = DecodingOptions(search=search, eos_token_ids=(), max_new_tokens=MAX_LENGTH)
+        results = generate(network, [Inputs(prompt) for prompt in prompts], options)
+        return [
+            CalibrationSample([*prompt, *hypothesis.tokens])
+            for prompt, result in zip(prompts, results, strict=True)
+            for hypothesis in result.hypotheses
+        ]
+    sequences = [[rng.randrange(vocabulary) for _ in range(rng.randint(4, MAX_LENGTH))] for _ in range(count)]
     return _make_samples(network, sequences, 0, ())
+
+
+def bos_token_id(folder: ModelFolder) -> int | None:
+    """Return the BOS token in the generation config or the config of a folder; None if there is none."""
+    for values in (folder.generation_config, folder.config):
+        if isinstance(values.get("bos_token_id"), int):
+            return int(values["bos_token_id"])
+    return None
+
+
+def measure(
+    network: Any, compiled: Any, samples: Sequence[CalibrationSample], dataset: str
+) -> QuantizationMetrics | None:
+    """Return the quantization error, None if it cannot be measured on such samples.
+
+    A head may need a token that is not among the random ones.
+    """
+    if not samples:
+        return None
+    try:
+        return measure_quantization_error(network, compiled, samples, dataset)
+    except ValueError:
+        return None
 
 
 def _make_samples(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
@@ -43,3 +44,15 @@ class ModelParts(Protocol):
     @property
     def info(self) -> ModelInfo:
         """The content of regard.json; empty if there is none."""
+
+
+@dataclass(frozen=True)
+class InferenceParts:
+    """The parts of a model (`ModelParts`) with another network, such as a compiled copy."""
+
+    model: Any
+    network: Any
+
+    def __getattr__(self, name: str) -> Any:
+        """Return another part of the model, read when it is needed."""
+        return getattr(self.model, name)

@@ -94,6 +94,8 @@ class AttentionContext:
     position: Rotation | RelativeEncoding | Float[Tensor, "#batch heads query key"] | None = None
     """Output of the stack's position module: a rotation (RoPE), relative position encodings, or an additive attention
     bias. The bias is computed for the longest sequence; shorter ones use its upper left corner."""
+    layer: int = 0
+    """In training, the index of the layer; layers that share a block have different ones."""
     memo: dict[object, Any] = field(default_factory=dict, repr=False, compare=False)
     """Attention masks over the KV cache, computed once for all blocks: their caches have the same lengths."""
 

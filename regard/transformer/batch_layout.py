@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import accumulate
 from operator import add
@@ -55,6 +55,8 @@ class BatchLayout:
     """Position of the first token of each sequence: 0, or the number of its tokens that a cache already holds."""
     device: torch.device
     """Device of the index tensors."""
+    sequence_keys: Int[Tensor, " batch_size"] | None = field(default=None, repr=False, compare=False)
+    """In training, a number for each sequence that its random draws depend on (`regard/data/random_keys.py`)."""
 
     @classmethod
     def of(
@@ -64,6 +66,10 @@ class BatchLayout:
         if not lengths or min(lengths) < 1:
             raise ValueError(f"every sequence needs at least one token, found lengths {list(lengths)[:8]}")
         return cls(tuple(lengths), tuple(starts) if starts else (0,) * len(lengths), torch.device(device))
+
+    def with_sequence_keys(self, keys: Int[Tensor, " batch_size"] | None) -> BatchLayout:
+        """Return the same layout with other keys for random draws."""
+        return replace(self, sequence_keys=keys)
 
     @property
     def batch_size(self) -> int:

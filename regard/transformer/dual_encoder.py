@@ -84,8 +84,8 @@ class DualEncoder(Network):
 
 
 def _normalize(output: Output) -> Float[Tensor, "batch dim"]:
-    assert output.logits is not None
-    return normalize(output.logits, dim=-1)
+    assert output.pooled is not None
+    return normalize(output.pooled, dim=-1)
 
 
 def _feature_size(side: config.EncoderOnly) -> int:

@@ -21,10 +21,12 @@ LinearArguments = tuple[
 
 @dataclass(frozen=True)
 class HeadOutput:
-    """Output of a head: token-level logits, sequence-level logits, or both."""
+    """Output of a head: token-level logits, sequence-level logits, or both; or a vector for each sequence."""
 
     token_logits: Float[Tensor, "tokens labels"] | None = None
     sequence_logits: Float[Tensor, "batch sentence_labels"] | None = None
+    pooled: Float[Tensor, "batch dim"] | None = None
+    """The vectors of a head that does not score (`Pooler`, `Features`)."""
 
 
 class LogitsAt(Enum):

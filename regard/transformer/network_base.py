@@ -30,13 +30,15 @@ class Output:
     hidden: Float[Tensor, "*tokens model"]
     """Hidden states after the last block."""
     logits: Float[Tensor, "*scored labels"] | None = None
-    """Logits of the head: per token; per sequence with `LogitsAt.LAST` or a sequence-level head."""
+    """Logits of the head: per token; per sequence with `LogitsAt.LAST` or a sequence-level head; else None."""
     sequence_logits: Float[Tensor, "batch sentence_labels"] | None = None
     """Sequence-level logits of a head that has both."""
     cache: Cache | Memory | None = None
     """The cache that was passed in, extended by the new tokens."""
     source: EncoderOutput | None = None
     """The encoder output. Pass it as `source` in the next step, and the encoder does not run again."""
+    pooled: Float[Tensor, "batch dim"] | None = None
+    """A vector for each sequence or image: BERT's pooler output, CLIP's features before they are normalised."""
 
 
 NetworkT = TypeVar("NetworkT", bound="Network")
@@ -135,5 +137,5 @@ class Network(nn.Module):
             return Output(hidden_out, packed.unpack_chunks(chunks), None, cache, source)
         logits = self.apply_head(hidden, packed)
         if logits.token_logits is None:
-            return Output(hidden_out, logits.sequence_logits, None, cache, source)
+            return Output(hidden_out, logits.sequence_logits, None, cache, source, logits.pooled)
         return Output(hidden_out, packed.unpack(logits.token_logits), logits.sequence_logits, cache, source)

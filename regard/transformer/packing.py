@@ -83,7 +83,8 @@ def pack(
             )
         if real is not None:
             raise ValueError("packed tokens have no padding: do not pass a padding mask")
-        layout = BatchLayout.of(layout.lengths, tokens.device, starts or layout.start_positions)
+        keys, starts = layout.sequence_keys, starts or layout.start_positions
+        layout = BatchLayout.of(layout.lengths, tokens.device, starts).with_sequence_keys(keys)
         attention_mask.check(layout.batch_size, layout.longest)
         return PackedBatch(tokens, layout, attention_mask, None, tokens.shape)
     attention_mask.check(*tokens.shape)

@@ -87,7 +87,7 @@ class Pooler(nn.Module):
 
     def forward(self, x: HiddenStates, layout: BatchLayout) -> HeadOutput:
         """Return the vector of each sequence."""
-        return HeadOutput(sequence_logits=self.transform(pool(self.pooling, x, layout)))
+        return HeadOutput(pooled=self.transform(pool(self.pooling, x, layout)))
 
 
 class Features(HeadWithTokens):
@@ -108,7 +108,7 @@ class Features(HeadWithTokens):
             pooled = x[token_index(self.pooling, tokens, layout)]
         if self.norm is not None:
             pooled = self.norm(pooled)
-        return HeadOutput(sequence_logits=pooled if self.projection is None else self.projection(pooled))
+        return HeadOutput(pooled=pooled if self.projection is None else self.projection(pooled))
 
 
 class PatchClassification(nn.Module):

@@ -63,6 +63,8 @@ class Stack(nn.Module):
                 continue
             block_mask = context.mask & block.mask
             block_context = context if block_mask is context.mask else replace(context, mask=block_mask)
+            if self.training:
+                block_context = replace(block_context, layer=layer)
             if self.gradient_checkpointing and self.training and cache is None:
                 x = checkpoint(block, x, block_context, encoder_output, use_reentrant=False)
             elif cache is None:

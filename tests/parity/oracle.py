@@ -285,7 +285,8 @@ def logits_of(network, output):
         return None, output.logits_per_text
     head = type(network.config.head).__name__
     if head in ("NoneType", "Pooler", "Features"):
-        return output.hidden, output.logits
+        assert output.logits is None, "there is no head that scores"
+        return output.hidden, output.pooled
     if head in ("Classification", "PatchClassification"):
         return None, output.logits
     if head == "Pixels":

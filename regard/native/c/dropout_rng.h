@@ -1,5 +1,9 @@
 /* Counter-based random numbers for dropout: 16 bits per value from a seed and the value's index, so the backward pass
-   regenerates the mask instead of storing it. */
+   regenerates the mask instead of storing it.
+
+   With `row_keys` (`regard/data/random_keys.py`) the seed of a row is mixed from the key of its token and the seed of the
+   module, and the index counts within the row: the mask of a token is the same in any batch. Without, the index counts
+   through all rows, as in runs of earlier versions. */
 #ifndef REGARD_DROPOUT_RNG_H
 #define REGARD_DROPOUT_RNG_H
 
@@ -11,7 +15,26 @@ typedef struct {
     uint32_t seed_low, seed_high;
     int drop_threshold; /* values whose 16 random bits are below it are dropped; 0: no dropout */
     float scale;        /* of the values that are kept */
+    const uint64_t *row_keys; /* one per row, or NULL */
 } DropoutRng;
+
+/* The output function of SplitMix64 (Steele et al. 2014). */
+INLINE uint64_t mix64(uint64_t x) {
+    x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
+    x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
+    return x ^ (x >> 31);
+}
+
+/* The generator of one row. `first_group` is the index of its first group; without keys, that of all rows before it. */
+INLINE DropoutRng row_rng(const DropoutRng *rng, long row, long groups_per_row, uint32_t *first_group) {
+    DropoutRng of_row = *rng;
+    *first_group = rng->row_keys ? 0 : (uint32_t)(row * groups_per_row);
+    if (rng->row_keys) {
+        uint64_t seed = mix64(rng->row_keys[row] ^ ((uint64_t)rng->seed_high << 32 | rng->seed_low));
+        of_row.seed_low = (uint32_t)seed, of_row.seed_high = (uint32_t)(seed >> 32);
+    }
+    return of_row;
+}
 
 /* Every bit of x affects every bit of the result (the finalizer of MurmurHash3, Appleby 2011). */
 INLINE __m256i fmix32(__m256i x) {

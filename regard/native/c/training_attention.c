@@ -50,13 +50,17 @@ static void small_gemm(long rows, long columns, long depth, const float *a, long
 typedef struct {
     long queries, keys, padded_keys; /* padded to a multiple of 16 */
     const float *query, *key, *value;
-    long dropout_groups; /* per query */
+    long head, first_query; /* index of the first query in the batch */
+    long dropout_groups;    /* per query, without keys */
     uint32_t first_dropout_group;
 } HeadView;
 
+/* With keys, the groups of a head begin here: more than any sequence has keys / 16. */
+#define DROPOUT_GROUPS_PER_HEAD (1 << 16)
+
 static HeadView head_view(const TrainingAttentionArguments *args, long sequence, long head) {
     long queries = args->query_lengths[sequence], keys = args->key_lengths[sequence];
-    HeadView h = {queries, keys, ceil_div(keys, LANES16) * LANES16, NULL, NULL, NULL, 0, 0};
+    HeadView h = {queries, keys, ceil_div(keys, LANES16) * LANES16, NULL, NULL, NULL, head, args->query_offsets[sequence], 0, 0};
     h.query = args->query + args->query_offsets[sequence] * args->query_stride + head * args->head_dim;
     h.key = args->key + args->key_offsets[sequence] * args->key_stride + head * args->head_dim;
     h.value = args->value + args->key_offsets[sequence] * args->value_stride + head * args->head_dim;
@@ -150,10 +154,15 @@ static void attention_weights(const TrainingAttentionArguments *args, const Head
 /* Dropout of weights, or of their gradients. */
 static void dropout_weights(const TrainingAttentionArguments *args, const HeadView *h, const float *weights,
                             float *out) {
-    for (long i = 0; i < h->queries; i++)
+    for (long i = 0; i < h->queries; i++) {
+        uint32_t first_group;
+        DropoutRng of_query = row_rng(&args->rng, h->first_query + i, 0, &first_group);
+        first_group = args->rng.row_keys ? (uint32_t)(h->head * DROPOUT_GROUPS_PER_HEAD)
+                                         : h->first_dropout_group + (uint32_t)(i * h->dropout_groups);
         for (long j = 0; j < padded_visible_keys(args, h, i); j += DROPOUT_GROUP)
-            dropout_group(&args->rng, h->first_dropout_group + (uint32_t)(i * h->dropout_groups + j / DROPOUT_GROUP),
-                          weights + i * h->padded_keys + j, DROPOUT_GROUP, out + i * h->padded_keys + j);
+            dropout_group(&of_query, first_group + (uint32_t)(j / DROPOUT_GROUP), weights + i * h->padded_keys + j,
+                          DROPOUT_GROUP, out + i * h->padded_keys + j);
+    }
 }
 
 static void forward_head(const TrainingAttentionArguments *args, long sequence, long head) {
@@ -210,6 +219,20 @@ PUBLIC void training_attention_forward(const TrainingAttentionArguments *args) {
 #pragma omp parallel for schedule(dynamic, 8) num_threads(threads_for(num_operations(args)))
     for (long task = 0; task < args->sequences * args->heads; task++)
         forward_head(args, task / args->heads, task % args->heads);
+}
+
+/* The same dropout for weights that are sequences × heads × queries × keys in memory; `row_keys` has one key per query of
+   all sequences. The backward pass is the same function of the gradient. */
+PUBLIC void dropout_attention(long sequences, long heads, long queries, long keys, const float *weights,
+                              const DropoutRng *rng, float *out) {
+#pragma omp parallel for num_threads(threads_for(4.0 * sequences * heads * queries * keys))
+    for (long row = 0; row < sequences * heads * queries; row++) {
+        uint32_t first_group, head = (uint32_t)(row / queries % heads);
+        DropoutRng of_query = row_rng(rng, row / queries / heads * queries + row % queries, 0, &first_group);
+        for (long j = 0; j < keys; j += DROPOUT_GROUP)
+            dropout_group(&of_query, head * DROPOUT_GROUPS_PER_HEAD + (uint32_t)(j / DROPOUT_GROUP),
+                          weights + row * keys + j, keys - j, out + row * keys + j);
+    }
 }
 
 /* The gradients of queries, keys and values from the gradient of the output. */

@@ -12,6 +12,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 from jaxtyping import Float, Int
 from torch import Tensor, nn
@@ -27,17 +28,22 @@ from regard.native.training_ops import (
 )
 from regard.training.losses.cross_entropy import Bf16VocabularyProjection, VocabularyProjection, linear_cross_entropy
 from regard.training.losses.rdrop import rdrop_cross_entropy
+from regard.training.modules.draw_scope import MaskPer, draw_scope, enter_scope
 from regard.training.modules.dropout import Dropout, has_native_kernels
 from regard.transformer.attention import AttentionContext, Heads, KeyHeads, MultiHeadAttention
 from regard.transformer.attention_kernel import AttentionKernel, Bias, Key, Query, attention_weights, repeat_kv
 from regard.transformer.batch_layout import BatchLayout
+from regard.transformer.block import Block
 from regard.transformer.config import NormOrder
+from regard.transformer.embedding import Embedding, EmbeddingInput
 from regard.transformer.feedforward import ACTIVATION_OF, Dense, Gated
 from regard.transformer.head import LanguageModel
 from regard.transformer.head_base import HiddenStates, VocabularyHead
 from regard.transformer.mask import AttentionMask, Causal, Everything
-from regard.transformer.position import Rotation
+from regard.transformer.pooling import Classification
+from regard.transformer.position import RelativeWaves, Rotation
 from regard.transformer.residual import Residual
+from regard.transformer.stack import Stack
 
 MAX_EAGER_SCORES = 64 * 64
 """Up to this many pairs of query and key, the plain equation is faster than torch's fused kernel."""
@@ -58,7 +64,7 @@ class TrainingKernel(AttentionKernel):
         is_long = query.shape[-2] * key.shape[-2] > MAX_EAGER_SCORES
         if query.device.type != "cpu" or (is_long and not (self.training and self.dropout)):
             return super().forward(query, key, value, attention_mask, bias)
-        weights = self.drop(attention_weights(query, key, self.scale, attention_mask, bias))
+        weights = self.drop.drop_attention(attention_weights(query, key, self.scale, attention_mask, bias))
         return weights @ repeat_kv(value, query.shape[1])
 
 
@@ -76,7 +82,6 @@ class TrainingAttention(MultiHeadAttention):
         if self.kernel._forward_hooks or not has_native_kernels(query, key, value):
             return super()._attend_packed(query, key, value, context, key_layout)
         kernel = self.kernel
-        drop_threshold = kernel.drop.drop_threshold if self.training and isinstance(kernel, TrainingKernel) else 0
         return training_attention(
             query,
             key,
@@ -85,7 +90,7 @@ class TrainingAttention(MultiHeadAttention):
             row_lengths(key_layout.lengths),
             self.kernel.scale,
             mask is Causal,
-            make_dropout_rng(drop_threshold),
+            kernel.drop.attention_rng() if isinstance(kernel, TrainingKernel) else make_dropout_rng(0),
         )
 
 
@@ -94,20 +99,20 @@ class TrainingResidual(Residual):
 
     def forward(self, x: HiddenStates, sublayer: Callable[[HiddenStates], HiddenStates]) -> HiddenStates:
         """Add the output of the sublayer to its input."""
-        drop_threshold = self.dropout.drop_threshold if self.training and isinstance(self.dropout, Dropout) else 0
-        if not drop_threshold or not has_native_kernels(x):
+        dropout = self.dropout
+        if not (self.training and isinstance(dropout, Dropout) and dropout.drop_threshold and has_native_kernels(x)):
             return super().forward(x, sublayer)
         if self.order is NormOrder.POST:
-            return self.norm(_dropout_add(x, sublayer(x), drop_threshold))
+            return self.norm(_dropout_add(x, sublayer(x), dropout))
         output = sublayer(self.norm(x))
         if self.output_norm is not None:
             output = self.output_norm(output)
-        return _dropout_add(x, output, drop_threshold)
+        return _dropout_add(x, output, dropout)
 
 
-def _dropout_add(x: HiddenStates, output: HiddenStates, drop_threshold: int) -> HiddenStates:
+def _dropout_add(x: HiddenStates, output: HiddenStates, dropout: Dropout) -> HiddenStates:
     """Return x + dropout(output). Under autocast the output is bfloat16, and the kernel reads float32."""
-    return dropout_add(x, output.to(x.dtype), make_dropout_rng(drop_threshold))
+    return dropout_add(x, output.to(x.dtype), dropout.make_rng(x))
 
 
 class TrainingDense(Dense):
@@ -118,8 +123,7 @@ class TrainingDense(Dense):
         up = self.up(x)
         if not (has_native_kernels(up) and isinstance(self.dropout, Dropout)):
             return self.down(self.dropout(self.activation(up)))
-        drop_threshold = self.dropout.drop_threshold if self.training else 0
-        return self.down(activation_dropout(up, ACTIVATION_OF[self.activation], make_dropout_rng(drop_threshold)))
+        return self.down(activation_dropout(up, ACTIVATION_OF[self.activation], self.dropout.make_rng(up)))
 
 
 class TrainingGated(Gated):
@@ -153,13 +157,51 @@ class Bf16LanguageModel(LanguageModel):
     bf16_projection = True
 
 
+class TrainingEmbedding(Embedding):
+    """An embedding: the sequences of the batch are known from here on (`draw_scope.py`)."""
+
+    def forward(
+        self, tokens: EmbeddingInput, layout: BatchLayout, segments: Int[Tensor, " tokens"] | None = None
+    ) -> Float[Tensor, "tokens model"]:
+        """Embed tokens or images."""
+        enter_scope(layout)
+        return super().forward(tokens, layout, segments)
+
+
+class TrainingBlock(Block):
+    """A block whose random draws depend on the sequences, also when gradient checkpointing runs it again."""
+
+    def forward(
+        self, x: Float[Tensor, "tokens model"], context: AttentionContext, *inputs: Any, **options: Any
+    ) -> Float[Tensor, "tokens model"]:
+        """Pass the tokens of a batch through the layer."""
+        with draw_scope(context.layout, context.layer):
+            return super().forward(x, context, *inputs, **options)
+
+
+class TrainingStack(Stack):
+    """A stack whose random draws depend on the sequences."""
+
+    def forward(
+        self, x: Float[Tensor, "tokens model"], layout: BatchLayout, *inputs: Any, **options: Any
+    ) -> Float[Tensor, "tokens model"]:
+        """Pass the tokens of a batch through all blocks."""
+        with draw_scope(layout):
+            return super().forward(x, layout, *inputs, **options)
+
+
 REPLACEMENTS: dict[type[nn.Module], type[nn.Module]] = {
     MultiHeadAttention: TrainingAttention,
     Residual: TrainingResidual,
     Dense: TrainingDense,
     Gated: TrainingGated,
+    Embedding: TrainingEmbedding,
+    Block: TrainingBlock,
+    Stack: TrainingStack,
 }
 """Modules that are replaced by a subclass with the same submodules."""
+MASKS: dict[type[nn.Module], MaskPer] = {Classification: MaskPer.SEQUENCE, RelativeWaves: MaskPer.BATCH}
+"""Modules whose dropout has masks for something else than tokens."""
 BF16_REPLACEMENTS: dict[type[nn.Module], type[nn.Module]] = {
     nn.Linear: Bf16Linear,
     LanguageModel: Bf16LanguageModel,
@@ -185,6 +227,10 @@ def fuse_modules(network: nn.Module, bf16: bool = False) -> None:
                 setattr(module, name, TrainingKernel(child.scale, child.dropout).train(child.training))
             elif type(child) in replacements:
                 setattr(module, name, _convert_module(child, replacements[type(child)]))
+    for address, module in network.named_modules():
+        for name, child in module.named_children():
+            if isinstance(child, Dropout):
+                child.set_address(f"{address}.{name}", MASKS.get(type(module), MaskPer.TOKEN))
 
 
 def lm_head_loss(

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from itertools import count
 from typing import Any
 
 import torch
-from jaxtyping import Bool, Int
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from regard.data.batches import Batch, PackedColumn
+from regard.data.random_keys import token_keys, uniforms
 from regard.training.objectives.objective import Loss, Objective
 from regard.transformer.batch_layout import BatchLayout
 
@@ -45,22 +47,27 @@ class BpeDropout:
         if not network.training:
             return self.objective.loss(network, batch)
         columns = {
-            name: split_tokens(batch[name], merges, self.probability, self.max_length)
+            name: split_tokens(batch[name], merges, self.probability, self.max_length, name)
             for name, merges in self.merge_tables.items()
         }
         return self.objective.loss(network, replace(batch, columns={**batch.columns, **columns}))
 
 
 def split_tokens(
-    column: PackedColumn, merges: MergeTable, probability: float, max_length: int | None = None
+    column: PackedColumn, merges: MergeTable, probability: float, max_length: int | None = None, name: str = ""
 ) -> PackedColumn:
     """Split each merged token with this probability into the pair it was merged from, then the new tokens, and so on.
 
-    Nothing is truncated: a sequence that would become longer than `max_length` is left unsplit.
+    Nothing is truncated: a sequence that would become longer than `max_length` is left unsplit. If the sequences have
+    keys for random draws, a sequence is split in the same way in any batch. Columns of different names are independent.
     """
     tokens, rows = column.values.cpu(), column.layout.row_indices.cpu()  # same random numbers for every device
     is_new = torch.ones_like(tokens, dtype=torch.bool)
-    while bool((selected := _select_tokens(tokens, is_new, merges, probability)).any()):
+    for depth in count():
+        draws = _uniforms(rows, column.layout, f"bpe_dropout {name} {depth}")
+        selected = is_new & (merges[tokens, 0] != NO_MERGE) & (draws < probability)  # a token has one chance only
+        if not bool(selected.any()):
+            break
         pairs = merges[tokens[selected]].flatten()
         repeats = 1 + selected.long()
         tokens, rows, is_new = (values.repeat_interleave(repeats) for values in (tokens, rows, selected))
@@ -68,14 +75,17 @@ def split_tokens(
     if max_length is not None:
         tokens, rows = _restore_long_sequences(column, tokens, rows, max_length)
     layout = BatchLayout.of(rows.bincount().tolist(), column.layout.device, column.layout.start_positions)
-    return PackedColumn(tokens.to(column.values.device), layout)
+    return PackedColumn(tokens.to(column.values.device), layout.with_sequence_keys(column.layout.sequence_keys))
 
 
-def _select_tokens(
-    tokens: TokenIds, is_new: Bool[Tensor, " tokens"], merges: MergeTable, probability: float
-) -> Bool[Tensor, " tokens"]:
-    """Select the tokens to split. Each token has one chance only, so just the new ones are considered."""
-    return is_new & (merges[tokens, 0] != NO_MERGE) & (torch.rand(tokens.shape) < probability)
+def _uniforms(rows: Int[Tensor, " tokens"], layout: BatchLayout, name: str) -> Float[Tensor, " tokens"]:
+    """Return a random number for each token, given the row of each: by the keys of the rows if they have some."""
+    if layout.sequence_keys is None:
+        return torch.rand(rows.shape)
+    lengths = BatchLayout.of(rows.bincount().tolist()).with_sequence_keys(layout.sequence_keys)
+    keys = token_keys(lengths)
+    assert keys is not None
+    return uniforms(keys, name)
 
 
 def _restore_long_sequences(

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from regard.data.batches import Batch, PackedColumn
 from regard.data.encoders.encoder_base import IGNORE_INDEX
+from regard.data.random_keys import token_keys, uniforms
 from regard.training.objectives.objective import CrossEntropyObjective, LabeledBatch, forward_batch
 
 
@@ -39,22 +40,31 @@ class MaskedLM(CrossEntropyObjective):
 
     def mask_tokens(self, tokens: PackedColumn) -> tuple[Int[Tensor, " positions"], Int[Tensor, " positions"]]:
         """Return the masked inputs and the labels."""
-        values = tokens.values.cpu()
-        selected, random = self._select_positions(values, tokens), torch.rand(values.shape)
-        replacements = self.replacement_tokens[torch.randint(len(self.replacement_tokens), values.shape)]
+        values, keys = tokens.values.cpu(), token_keys(tokens.layout)
+        selected = self._select_positions(values, tokens)
+        if keys is None:
+            random = torch.rand(values.shape)
+            indices = torch.randint(len(self.replacement_tokens), values.shape)
+        else:
+            random = uniforms(keys, "mask action")
+            indices = (uniforms(keys, "mask replacement") * len(self.replacement_tokens)).long()
+        replacements = self.replacement_tokens[indices]
         inputs = torch.where(selected & (random < 0.8), self.mask_token, values)
         inputs = torch.where(selected & (random >= 0.9), replacements, inputs)
         labels = torch.where(selected, values, IGNORE_INDEX)
         return inputs.to(tokens.values.device), labels.to(tokens.values.device)
 
     def _select_positions(self, values: Tensor, tokens: PackedColumn) -> Bool[Tensor, " positions"]:
-        is_ordinary = ~torch.isin(values, torch.tensor(self.special_tokens))
+        is_ordinary, keys = ~torch.isin(values, torch.tensor(self.special_tokens)), token_keys(tokens.layout)
+        random = torch.rand(values.shape) if keys is None else uniforms(keys, "mask selection")
         if self.continuation_mask is None:
-            return (torch.rand(values.shape) < self.mask_probability) & is_ordinary
+            return (random < self.mask_probability) & is_ordinary
         starts_word = ~self.continuation_mask[values] | ~is_ordinary
         starts_word[tokens.layout.first_indices.cpu()] = True
         word_index = starts_word.cumsum(0) - 1
-        return (torch.rand(values.shape) < self.mask_probability)[word_index] & is_ordinary
+        if keys is not None:  # the number of a word is that of its first token
+            random = random[starts_word]
+        return (random < self.mask_probability)[word_index] & is_ordinary
 
     @cached_property
     def replacement_tokens(self) -> Int[Tensor, " replacement_tokens"]:

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from regard.data.batches import Batch
 from regard.data.encoders.encoder_base import IGNORE_INDEX
+from regard.training.modules.draw_scope import current_scope, enter_scope
 from regard.training.modules.fused_modules import lm_head_loss
 from regard.transformer.batch_layout import BatchLayout
 from regard.transformer.head_base import VocabularyHead
@@ -48,7 +49,11 @@ class Objective(Protocol):
     """
 
     def loss(self, network: Any, batch: Batch) -> Loss:
-        """Compute the loss of a network on a batch. Random numbers come from torch's generator."""
+        """Compute the loss of a network on a batch.
+
+        Random numbers depend on the keys of the sequences if there are some (`regard/data/random_keys.py`), else on
+        torch's generator.
+        """
 
 
 @dataclass(frozen=True)
@@ -65,6 +70,10 @@ class LabeledBatch:
     def duplicate(self) -> LabeledBatch:
         """Return a batch with all sequences, followed by all sequences again."""
         return replace(self, batch=self.batch.duplicate(), labels=self.labels.repeat(2))
+
+    def second_copy(self) -> LabeledBatch:
+        """Return the second half of `duplicate`: the same batch with other random draws."""
+        return replace(self, batch=self.batch.second_copy())
 
 
 HiddenStates = Float[Tensor, "positions model"]
@@ -153,4 +162,7 @@ def forward_to_head(labeled: LabeledBatch, network: Any) -> HeadInputs:
     has_label = labels != IGNORE_INDEX
     if bool(has_label.all()):
         return hidden, head, labels
+    scope = current_scope() if network.training else None
+    if scope is not None and len(scope.token_keys) == len(has_label):
+        enter_scope(scope.layout, has_label)  # the head has dropout for these tokens
     return hidden[has_label], head, labels[has_label]

@@ -59,7 +59,10 @@ class RDrop:
         """Return the hidden states of the first pass, followed by those of the second."""
         if not _has_batchwide_dropout(network):
             return forward_to_head(labeled.duplicate(), network)
-        (first, head, labels), (second, _, _) = forward_to_head(labeled, network), forward_to_head(labeled, network)
+        (first, head, labels), (second, _, _) = (
+            forward_to_head(labeled, network),
+            forward_to_head(labeled.second_copy(), network),
+        )
         return torch.cat([first, second]), head, labels.repeat(2)
 
 

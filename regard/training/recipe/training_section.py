@@ -83,7 +83,8 @@ class TrainingSection(Section):
     device: str = "cpu"
     """cpu, cuda, cuda:1, mps."""
     threads: Annotated[PositiveInt, Field(le=MAX_THREADS)] | None = None
-    """CPU threads of torch. Default: torch's choice. Results differ in the last digits with another number."""
+    """CPU threads; `--threads` sets it too. Default: the CPUs of the process by affinity or cgroup quota, whichever
+    is lower. Another number changes the last digits of the results."""
     tensorboard: StrictBool = False
     """Also write the metrics for TensorBoard, to `tensorboard/` in the run directory. Needs `regard[tensorboard]`."""
 

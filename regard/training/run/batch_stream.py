@@ -33,7 +33,7 @@ def to_device(batch: Batch, device: torch.device) -> Batch:
     columns = {
         name: PackedColumn(
             column.values.to(device), BatchLayout.of(column.layout.lengths, device, column.layout.start_positions)
-        )
+        ).with_sequence_keys(column.layout.sequence_keys)
         for name, column in batch.columns.items()
     }
     return replace(batch, columns=columns)

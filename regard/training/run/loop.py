@@ -23,6 +23,7 @@ from torch import Tensor, nn
 from regard.checkpoint.model_folder import CheckpointError
 from regard.data.batches import Batch
 from regard.native.bf16 import bf16_available
+from regard.training.modules.draw_scope import enter_scope
 from regard.training.modules.fused_modules import fuse_modules
 from regard.training.objectives.objective import Objective
 from regard.training.optim.optimizer import Optimizers, freeze
@@ -34,7 +35,7 @@ from regard.training.run.evaluation_monitor import EvaluationMonitor
 from regard.training.run.reporter import Reporter
 from regard.training.run.run_dir import RunDir
 from regard.training.run.signals import catch_stop_signals
-from regard.training.run.state import Checkpoint, TrainingProgress
+from regard.training.run.state import Checkpoint, RandomDraws, TrainingProgress
 from regard.training.run.time_limit import TimeLimit
 
 REMEDY = "Try a smaller lr, more warmup_steps or a smaller max_grad_norm; unchanged, the run would diverge again"
@@ -218,9 +219,15 @@ class TrainingLoop:
             self.progress.seconds = max(self.elapsed, used_up)
 
     def _loss(self, batch: Batch) -> Any:
-        torch.manual_seed(state.batch_seed(self.seed, batch.epoch, batch.step))
+        if self.progress.random_draws is RandomDraws.BY_CALL:
+            torch.manual_seed(state.batch_seed(self.seed, batch.epoch, batch.step))
+        else:  # what a whole step shares, such as the layers that layer dropout skips
+            torch.manual_seed(state.batch_seed(self.seed, 0, self.progress.step, "step"))
+            batch = batch.with_random_keys(self.seed)
         with self._autocast():
-            return self.objective.loss(self.network, to_device(batch, self.device))
+            loss = self.objective.loss(self.network, to_device(batch, self.device))
+        enter_scope(None)
+        return loss
 
     def _loss_sum(self, batch: Batch) -> Tensor:
         return torch.as_tensor(self._loss(batch).sum)

@@ -23,6 +23,7 @@ from regard.data.image_processor import CONFIG_FILE as PROCESSOR_FILE
 from regard.data.image_processor import ImageProcessor, default_processor, processor_file, read_image_processor
 from regard.files import atomic_write, format_json, read_text
 from regard.native.memory import limit_onednn_cache, retain_freed_memory
+from regard.threads import warn_if_torch_was_first
 from regard.tokenization.tokenizer import Tokenizer
 from regard.training.objectives.contrastive import Contrastive
 from regard.training.objectives.factory import build_objective, decoder_start_token
@@ -149,6 +150,7 @@ def run_training(
     start_time = time.monotonic()
     run_dir = RunDir(output)
     run_dir.check(resume=resume, overwrite=overwrite)
+    warn_if_torch_was_first()
     retain_freed_memory()
     limit_onednn_cache()
     with _num_threads(recipe.training.threads), run_dir.lock():
@@ -231,7 +233,8 @@ def build_loop(
         assert data.valid is not None
         metrics: dict[str, float] = {}
         with monitor.stage("loss"):
-            metrics |= validate(network, objective, data.valid, settings.device, data.valid_size, monitor)
+            draws = loop.progress.random_draws
+            metrics |= validate(network, objective, data.valid, settings.device, data.valid_size, monitor, draws)
         if compute_metrics:
             with monitor.stage("task metrics"):
                 metrics |= compute_metrics(trained)
@@ -240,7 +243,7 @@ def build_loop(
                 reporter.log(line)
         return metrics
 
-    return TrainingLoop(
+    loop = TrainingLoop(
         network=network,
         objective=objective,
         batches=data.train,
@@ -259,6 +262,7 @@ def build_loop(
             "best": f"{settings.best_metric} on {data.valid.fingerprint if data.valid else 'nothing'}",
         },
     )
+    return loop
 
 
 def model_info(recipe: Recipe) -> ModelInfo:

@@ -5,13 +5,14 @@ for tensors, without pickle. It is written under a temporary name, flushed to di
 directory with its final name is always complete. `state.json` has the checksum of both, so that a checkpoint that was
 damaged later is not resumed from.
 
-No generator state is saved, because none is needed: before each batch torch's generator is seeded by a function of
-the run's seed and the position of the batch (`batch_seed`), so random numbers do not depend on earlier ones.
+No generator state is saved, because none is needed: random numbers are functions of the run's seed, the epoch and the
+example (`regard/data/random_keys.py`). torch's generator, for what a step draws as a whole, is seeded for each batch.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import enum
 import hashlib
 import platform
 import re
@@ -43,9 +44,21 @@ LEFTOVER_NAME = re.compile(TEMPORARY_NAME.format(name=f"({DAMAGED_PREFIX})?{CHEC
 """What a killed process may leave."""
 
 
+class RandomDraws(enum.StrEnum):
+    """What the random numbers of a run depend on. A run keeps to what it began with."""
+
+    BY_CALL = "by call"
+    """The calls before, in the same batch. Runs that were started before there was a choice."""
+    BY_KEY = "by key"
+    """The seed, the epoch, the example, the position and the place that draws (`regard/data/random_keys.py`)."""
+
+
 @dataclass(kw_only=True)
 class TrainingProgress:
     """The scalars of a run, all of which are in `state.json`."""
+
+    random_draws: RandomDraws = RandomDraws.BY_KEY
+    """What the random numbers depend on."""
 
     step: int = 0
     """Completed optimizer steps."""
@@ -131,7 +144,8 @@ def load_checkpoint(path: Path) -> Checkpoint:
         saved_environment, values = upgrade_state(values)
         if not isinstance(saved_environment, dict):
             raise TypeError(f"environment is {saved_environment!r}")
-        progress = _read_progress(values)
+        draws = RandomDraws(values.get("random_draws", RandomDraws.BY_CALL))  # runs of version 0.1 do not say
+        progress = _read_progress({**values, "random_draws": draws})
         return Checkpoint(progress, load_file(path / TENSORS_FILE), saved_environment)
     except (SafetensorError, OSError) as error:
         raise CheckpointError(f"{path} cannot be read ({error})") from None

@@ -14,8 +14,11 @@ from regard.training.objectives.objective import CrossEntropyObjective, Objectiv
 from regard.training.objectives.rdrop_objective import RDrop
 from regard.training.run.batch_stream import to_device
 from regard.training.run.evaluation_monitor import EvaluationMonitor
-from regard.training.run.state import batch_seed
+from regard.training.run.state import RandomDraws, batch_seed
 from regard.training.run.word_perplexity import TextSize
+
+VALIDATION_SEED = batch_seed(0, 0, 0, "valid")
+"""The seed of the random choices in every validation."""
 
 
 @torch.no_grad()
@@ -26,6 +29,7 @@ def validate(
     device: str = "cpu",
     size: TextSize | None = None,
     monitor: EvaluationMonitor | None = None,
+    random_draws: RandomDraws = RandomDraws.BY_KEY,
 ) -> dict[str, float]:
     """Compute the mean loss and the metrics of the objective, without dropout and label smoothing.
 
@@ -37,8 +41,10 @@ def validate(
     correct: dict[str, int] = {}
     monitor = monitor or EvaluationMonitor()
     steps = monitor.select(range(batches.steps(0)))
-    for batch in monitor.track((batches.get(0, step) for step in steps), len(steps)):
-        torch.manual_seed(batch_seed(0, 0, batch.step, "valid"))
+    for plain_batch in monitor.track((batches.get(0, step) for step in steps), len(steps)):
+        torch.manual_seed(batch_seed(0, 0, plain_batch.step, "valid"))
+        by_key = random_draws is RandomDraws.BY_KEY
+        batch = plain_batch.with_random_keys(VALIDATION_SEED) if by_key else plain_batch
         loss = objective.loss(network, to_device(batch, torch.device(device)))
         total, count = total + float(loss.sum), count + loss.count
         for name, number in loss.correct.items():

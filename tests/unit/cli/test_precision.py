@@ -12,6 +12,7 @@ from regard.checkpoint.model_folder import ModelFolder
 from regard.engine.linear import OneDnnLinear, TorchLinear
 from regard.engine.linear_int8 import FbgemmLinear, VnniLinear
 from regard.engine.modules_native import PackedLinear
+from regard.engine.quantization_error import QuantizationMetrics, QuantizationWarning
 from regard.native.library import available
 
 MAKE = {"translate": models.translating, "generate": models.continuing}
@@ -64,7 +65,7 @@ def test_fp32_writes_what_the_plain_network_writes(command, folder):
 def test_a_folder_in_bytes_is_smaller_and_runs_in_bytes(command, folder, tmp_path, monkeypatch):
     texts = tmp_path / "texts.txt"
     texts.write_text("the dog runs\nthe cat\n\na man sleeps\n")
-    called = run("convert", folder, tmp_path / "small", "--precision", "int8", "--calibration", texts)
+    called = run("convert", folder, tmp_path / "small", "--precision", "int8", "--calibration", texts, "--force")
     assert called.code == 0
     weights = "model.safetensors"
     assert (tmp_path / "small" / weights).stat().st_size < 0.6 * (folder / weights).stat().st_size
@@ -86,7 +87,7 @@ def test_the_loss_that_is_printed_is_the_loss_measured(command, folder, tmp_path
 
     texts = tmp_path / "texts.txt"
     texts.write_text("the dog runs\nthe cat\na man sleeps\n")
-    run("convert", folder, tmp_path / "small", "--precision", "int8", "--calibration", texts)
+    run("convert", folder, tmp_path / "small", "--precision", "int8", "--calibration", texts, "--force")
     plain, small = regard.load(folder), regard.load(tmp_path / "small", precision="int8")
     probes = samples_from_texts(plain.network, plain.tokenizer, plain.generation_config, texts.read_text().splitlines())
     again = measure_quantization_error(plain.network, small.network, probes, "texts.txt")
@@ -124,7 +125,47 @@ def test_a_folder_without_texts_to_measure_is_in_bytes_all_the_same(folder, tmp_
 
 
 def test_what_is_written_over_is_no_longer_in_bytes(folder, tmp_path):
-    run("convert", folder, tmp_path / "again", "--precision", "int8")
+    run("convert", folder, tmp_path / "again", "--precision", "int8", "--force")
     run("convert", folder, tmp_path / "again", "--force")
     assert ModelFolder(tmp_path / "again").info == {}
     assert not (tmp_path / "again" / "regard.json").exists()
+
+
+def test_int8_that_changes_the_predictions_is_refused(folder, tmp_path):
+    """The weights are random: all tokens are about equally likely, and int8 changes which is the most likely one."""
+    called = run_refused("convert", folder, tmp_path / "small", "--precision", "int8")
+    assert "int8 changes what this model predicts: the most likely token is the same for" in called
+    assert "--force" in called
+    assert not (tmp_path / "small").exists(), "nothing is written"
+    assert run("convert", folder, tmp_path / "small", "--precision", "int8", "--force").code == 0
+    record = json.loads((tmp_path / "small" / "regard.json").read_text())["quantization"]
+    assert record["quantization_error"]["top1_agreement"] < 0.95
+
+
+def run_refused(*words):
+    with pytest.raises(ValueError, match="int8 changes") as error:
+        run(*words)
+    return str(error.value)
+
+
+def test_int8_that_is_made_while_loading_warns(folder, tmp_path, command):
+    with pytest.warns(QuantizationWarning, match="Texts may be wrong: use float32"):
+        regard.load(folder, precision="int8")
+    called = run(command, folder, "the dog", "--precision", "int8", "--max-new-tokens", 4)
+    assert called.code == 0
+    assert called.err.startswith("warning: int8 changes what this model predicts")
+    run("convert", folder, tmp_path / "small", "--precision", "int8", "--force")
+    with pytest.warns(QuantizationWarning, match="Texts may be wrong"):
+        regard.load(tmp_path / "small", precision="int8")
+
+
+@pytest.mark.parametrize(("generates", "agreement", "cosine", "fault"), [
+    (True, 0.949, 1.0, "94.9% of the tokens"),
+    (True, 0.95, 0.5, None),
+    (False, 0.5, 0.99, None),
+    (False, 1.0, 0.9899, "0.990 only"),
+    (True, None, 0.98, "0.980 only"),
+])  # fmt: skip
+def test_limits_of_the_quantization_error(generates, agreement, cosine, fault):
+    found = QuantizationMetrics("texts", 10, cosine, agreement, 0.1).fault(generates)
+    assert (found is None) if fault is None else (fault in found)

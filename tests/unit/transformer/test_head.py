@@ -161,7 +161,9 @@ def test_a_pooler_gives_the_transformed_vector(pooling):
     design = config.Pooler(pooling=pooling, transform=TRANSFORM)
     module, x = built(design)
     expected = transformed(TRANSFORM, module.transform, pooled_by_loop(pooling, x, ROWS.lengths))
-    check(module(x, ROWS).sequence_logits, expected, [x, *module.parameters()])
+    output = module(x, ROWS)
+    assert output.sequence_logits is None
+    check(output.pooled, expected, [x, *module.parameters()])
 
 
 @pytest.mark.parametrize("training", [False, True])
@@ -226,8 +228,11 @@ def check_padded_rows(kind):
     assert (output.sequence_logits is not None) == (kind == "two")
     for row in range(3):
         alone = network(tokens[row, real[row]][None])
-        if kind in ("classes", "pooler"):
+        if kind == "classes":
             close(output.logits[row], alone.logits[0])
+        elif kind == "pooler":
+            assert output.logits is None
+            close(output.pooled[row], alone.pooled[0])
         else:
             close(output.logits[row, real[row]], alone.logits[0])
         if kind == "two":

@@ -146,7 +146,7 @@ def test_a_row_without_the_token_is_an_error():
 def test_similarity_is_what_the_definition_says(clip):
     images = drawn(4, 3, 12, 12)
     found = clip(TEXTS, images)
-    text, picture = clip.text(TEXTS).logits, clip.vision(images).logits
+    text, picture = clip.text(TEXTS).pooled, clip.vision(images).pooled
     for row in range(3):
         for column in range(4):
             one, other = text[row], picture[column]
