@@ -14,7 +14,6 @@ from regard.progress import write_note
 
 if TYPE_CHECKING:
     from regard.checkpoint.load import AnyNetwork
-    from regard.engine.quantization_error import QuantizationMetrics
 
 
 class Layout(enum.StrEnum):
@@ -73,12 +72,10 @@ def convert(
     from regard.checkpoint.load import load
     from regard.checkpoint.model_folder import INFO_FILE, ModelFolder
     from regard.checkpoint.save import save
-    from regard.engine import quantization_error
     from regard.engine.compiler import quantizable_weights
 
     network, report = load(source, dtype=torch.float32 if quantize else None)
     write_note(report.render())
-    metrics = _check_quantization_error(network, source, calibration, force) if quantize else None
     dtype = None if precision is None or quantize else getattr(torch, precision.value)
     quantized = quantizable_weights(network) if quantize else ()
     regard_layout = layout is not Layout.FAMILY
@@ -96,21 +93,17 @@ def convert(
     with_names = f", with {', '.join(names)}" if names else ""
     write_note(f"{target}: saved in the layout of {saved_layout}{with_names}")
     if quantize:
-        from regard.engine.linear import Precision as EnginePrecision
-
-        quantization_error.write_quantization_record(ModelFolder(target), EnginePrecision.INT8, metrics)
+        _check_quantization_error(network, source, target, calibration, force)
 
 
-def _check_quantization_error(
-    network: AnyNetwork, source: Path, texts: Path | None, force: bool
-) -> QuantizationMetrics | None:
-    """Compare the quantized network with the original one, before anything is written. Raise if it is too different."""
+def _check_quantization_error(network: AnyNetwork, source: Path, target: Path, texts: Path | None, force: bool) -> None:
+    """Compare the saved network with the original one, and record the error. Remove it if the two differ too much."""
+    import shutil
     from itertools import islice
 
     import regard.model
     from regard.checkpoint.model_folder import ModelFolder
     from regard.engine import quantization_error
-    from regard.engine.compiler import compile
     from regard.engine.linear import Precision as EnginePrecision
     from regard.tasks import calibration
     from regard.tokenization.text_files import read_lines
@@ -125,18 +118,21 @@ def _check_quantization_error(
         lines = (line for _, line in islice(read_lines(str(texts)), calibration.NUM_SAMPLES * 4))
         samples = calibration.samples_from_texts(network, model.tokenizer, model.generation_config, lines)
         dataset = texts.name
+    # Record int8 first: the record is then there even if the measurement fails.
+    quantization_error.write_quantization_record(ModelFolder(target), EnginePrecision.INT8, None)
+    quantized = regard.model.load(target, precision=EnginePrecision.INT8).network
     metrics, reason = None, "there are no texts to measure on"
     if samples:
         try:
-            compiled = compile(network, EnginePrecision.INT8)
-            metrics = quantization_error.measure_quantization_error(network, compiled, samples, dataset)
+            metrics = quantization_error.measure_quantization_error(network, quantized, samples, dataset)
         except ValueError as error:  # a head may need a token that is not among the random ones
             reason = str(error)
     write_note(f"int8: {metrics or f'the quantization error was not measured: {reason}'}")
     fault = None if metrics is None else metrics.fault(Predicts.NEXT_TOKEN in network.predicts)
     if fault and not force:
+        shutil.rmtree(target)  # it was not there before, or empty
         raise ValueError(
             f"int8 changes what this model predicts: {fault}. Nothing was written. Keep float32, measure on your own "
             "texts (--calibration FILE), or add --force to write it all the same"
         )
-    return metrics
+    quantization_error.write_quantization_record(ModelFolder(target), EnginePrecision.INT8, metrics)
