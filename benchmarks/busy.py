@@ -157,9 +157,9 @@ def main():
                     speed = measure(f"{work} {program}", folder, competitors, args.threads)
                     best[program, competitors] = max(speed, best.get((program, competitors), 0.0))
         for program in ("regard", peer):
-            alone, one, two = (best[program, competitors] for competitors in (0, 1, 2))
-            speeds = " | ".join(f"{speed:,.0f}" for speed in (alone, one, two))
-            print(f"| {work}, {unit}/s | {program} | {speeds} | {one / alone:.2f} | {two / alone:.2f} |")
+            quiet, one, two = (best[program, competitors] for competitors in (0, 1, 2))
+            speeds = " | ".join(f"{speed:,.0f}" for speed in (quiet, one, two))
+            print(f"| {work}, {unit}/s | {program} | {speeds} | {one / quiet:.2f} | {two / quiet:.2f} |")
 
 
 if __name__ == "__main__":
