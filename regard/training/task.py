@@ -97,9 +97,9 @@ class Metrics:
     """Fit what regard.json holds, such as a temperature, to references and predictions of validation data."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class Task(Generic[InputT, OptionsT, ResultT]):
-    """The declaration of a task."""
+    """The declaration of a task. Declarations of one name are equal: the objective that refines one is in the recipe."""
 
     name: str
     """The method of `Model`, the command, and the value of `task` in a recipe."""
@@ -144,6 +144,12 @@ class Task(Generic[InputT, OptionsT, ResultT]):
     """The same for examples with images."""
     metrics: Metrics = Metrics(names=("loss",))
     """The metrics on validation data."""
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Task) and other.name == self.name
+
+    def __hash__(self) -> int:
+        return hash(self.name)
 
     def fits(self, network: Any) -> bool:
         """Whether a network reads and predicts what the task needs."""

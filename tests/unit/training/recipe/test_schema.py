@@ -107,7 +107,7 @@ def test_the_example_of_the_design(path):
         (
             "steps = 8000\n",
             "",
-            "recipe.toml, line 18: training: no limit: set steps = 8000 (optimizer steps) or minutes = 60",
+            "recipe.toml, line 18: training: no limit: set steps = 8000 (optimizer steps), epochs = 10 or minutes = 60",
         ),
         ("[network]", "[not_network]", "recipe.toml: network: is missing"),
         ('"translate"', '"transalte"', "line 2: task: expected 'translate', 'summarize'"),
@@ -170,7 +170,7 @@ def test_a_table_that_says_two_things_is_told_once(path, table, key):
 
 def test_a_kind_alone_is_a_table_with_that_kind(path):
     plan = load_recipe(path, ["training.optimizer=muon", "training.schedule=noam"]).training
-    assert (plan.optimizer, plan.schedule) == (MuonConfig(), NoamSchedule())
+    assert (plan.optimizer, plan.schedule) == (MuonConfig(), NoamSchedule(warmup_steps=400))  # of the default schedule
     assert load_recipe(path, ["training.steps=8e3"]).training.steps == 8000
 
 
