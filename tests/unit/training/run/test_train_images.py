@@ -123,9 +123,9 @@ def test_contrastive_training_brings_texts_with_one_meaning_together(tmp_path):
     rows = [f"{word} horses\tthe {word} beach\t5" for word in words] + ["one man\tnine falls\t0"]
     (tmp_path / "t.tsv").write_text("text\tpair\tlabel\n" + "\n".join(rows) + "\n")
     (tmp_path / "r.toml").write_text(
-        'task = "embed"\n[data]\ntrain = ["t.tsv"]\nvalid = ["t.tsv"]\n[objective]\nmin_score = 3\n[network]\n'
-        'load = "model"\n[training]\nsteps = 40\nbatch_tokens = 200\nthreads = 1\nevaluate_every = 20\n'
-        'save_every = 20\noptimizer = { kind = "adamw", lr = 1e-3 }\n'
+        'task = "embed"\n[data]\ntrain = ["t.tsv"]\nvalid = ["t.tsv"]\n[objective]\nmin_score = 3\n[tokenizer]\n'
+        'load = "model"\n[network]\nfamily = "bert"\nlayers = 1\nmodel_dim = 32\nheads = 2\n[training]\nsteps = 40\nbatch_tokens = 200\nthreads = 1\nevaluate_every = 20\n'
+        'save_every = 20\noptimizer = { kind = "adamw", lr = 2e-3 }\n'
         'schedule = { kind = "constant", warmup_steps = 2 }\n'
     )
     best = train(tmp_path / "r.toml", output=tmp_path / "run")
@@ -144,7 +144,8 @@ def test_contrastive_training_brings_texts_with_one_meaning_together(tmp_path):
 
 def test_data_that_does_not_fit(tmp_path):
     make_images(tmp_path, (("train", 4), ("valid", 4)))
-    (tmp_path / "r.toml").write_text(VIT.replace('kind = "classify_images"', 'kind = "image_text"'))
+    changed = VIT.replace('kind = "classify_images"', 'kind = "image_text"')
+    (tmp_path / "r.toml").write_text(changed + '[tokenizer]\nkind = "bpe"\nsize = 300\n')
     with pytest.raises(RecipeError, match="does not fit task 'classify'"):
         train(tmp_path / "r.toml", output=tmp_path / "run")
     (tmp_path / "r.toml").write_text(VIT)
