@@ -125,7 +125,8 @@ def test_contrastive_training_brings_texts_with_one_meaning_together(tmp_path):
     (tmp_path / "r.toml").write_text(
         'task = "embed"\n[data]\ntrain = ["t.tsv"]\nvalid = ["t.tsv"]\n[objective]\nmin_score = 3\n[tokenizer]\n'
         'load = "model"\n'
-        '[network]\nfamily = "bert"\nlayers = 1\nmodel_dim = 32\nheads = 2\n[training]\nsteps = 40\nbatch_tokens = 200\nthreads = 1\nevaluate_every = 20\n'
+        '[network]\nfamily = "bert"\nlayers = 1\nmodel_dim = 32\nheads = 2\n[training]\n'
+        "steps = 40\nbatch_tokens = 200\nthreads = 1\nevaluate_every = 20\n"
         'save_every = 20\noptimizer = { kind = "adamw", lr = 2e-3 }\n'
         'schedule = { kind = "constant", warmup_steps = 2 }\n'
     )
