@@ -99,7 +99,10 @@ class Metrics:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Task(Generic[InputT, OptionsT, ResultT]):
-    """The declaration of a task. Declarations of one name are equal: the objective that refines one is in the recipe."""
+    """The declaration of a task.
+
+    Declarations of one name are equal: the objective that refines one is in the recipe.
+    """
 
     name: str
     """The method of `Model`, the command, and the value of `task` in a recipe."""
