@@ -344,12 +344,21 @@ def _recipe_changes(run_dir: RunDir, recipe: Recipe) -> Iterator[str]:
     except ValueError as error:
         yield f"cannot read {run_dir.recipe}, so changes of the recipe cannot be listed ({error})"
         return
-    old, new = toml.flatten(toml.dumps(values)), toml.flatten(schema.recipe_to_toml(recipe))
+    old, new = toml.flatten(_with_defaults(values, run_dir, recipe)), toml.flatten(schema.recipe_to_toml(recipe))
     changed = [key for key in {**old, **new} if old.get(key) != new.get(key)]
     if changed:
         yield "the recipe changed since the run started; the result will differ from the original run:"
     for key in changed:
         yield f"  {key}: {old.get(key, 'unset')} → {new.get(key, 'unset')}"
+
+
+def _with_defaults(values: Mapping[str, Any], run_dir: RunDir, recipe: Recipe) -> str:
+    """Return a recorded recipe as TOML, with the defaults of keys that are newer than the run."""
+    try:
+        recorded = schema.parse_recipe(values, run_dir.recipe, tasks={recipe.task.name: recipe.task})
+    except RecipeError:
+        return toml.dumps(values)
+    return schema.recipe_to_toml(recorded)
 
 
 def _resume(loop: TrainingLoop, run_dir: RunDir, log: Callable[[str], None]) -> None:

@@ -339,7 +339,9 @@ def test_a_recipe_that_is_a_pipe(tmp_path):
 
 def test_a_model_does_not_tell_where_its_maker_keeps_files(tmp_path):
     (tmp_path / "recipe.toml").write_text(TEXT)
-    recipe = load_recipe(tmp_path / "recipe.toml", [f"output={tmp_path}/run", f"tokenizer.load={tmp_path}/words"])
+    recipe = load_recipe(
+        tmp_path / "recipe.toml", {"output": f"{tmp_path}/run", "tokenizer": {"load": f"{tmp_path}/words"}}
+    )
     values = portable_values(recipe)
     assert values["data"]["train"] == ["train.en", "train.de"]
     assert str(tmp_path) not in json.dumps(values)
