@@ -92,7 +92,7 @@ class Model:
         return None if self.folder is None else read_sentence_encoder(self.folder)
 
     @cached_property
-    def image_processor(self) -> ImageProcessor:
+    def image_processor(self) -> ImageProcessor | None:
         """How images become pixel values: from the model's folder, else the usual way for its network."""
         processor = None if self.folder is None else read_image_processor(self.folder)
         return processor or default_processor(self.network)

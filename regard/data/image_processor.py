@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from regard.checkpoint.model_folder import CheckpointError, ModelFolder
+from regard.transformer.interface import Reads
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -161,10 +162,12 @@ def clip_processor(size: int) -> ImageProcessor:
     )
 
 
-def default_processor(network: Any) -> ImageProcessor:
-    """Return the usual processor for a network whose folder has none."""
-    if hasattr(network, "vision"):
+def default_processor(network: Any) -> ImageProcessor | None:
+    """Return the usual processor for a network whose folder has none; None if it reads no images."""
+    if network.reads is Reads.TEXT_AND_IMAGE:
         return clip_processor(network.config.vision.embedding.tokens.image[0])
+    if network.reads is not Reads.IMAGE:
+        return None
     patches = network.config.embedding.tokens
     height, width = patches.image
     return vit_processor(height, width, patches.channels)

@@ -82,7 +82,7 @@ class Classifier:
             positions, truncated = truncated_positions(encoding, self.max_length)
             return [positions], truncated
         lengths = [encoding.sequence_ids.count(side) for side in (0, 1)]
-        return split_to_windows(encoding, lengths.index(max(lengths)), self.max_length, overlap=0), 0
+        return split_to_windows(encoding, lengths.index(max(lengths)), self.max_length, overlap=0.0), 0
 
     def _activate(self, logits: Tensor) -> Tensor:
         """Return the probabilities of the labels, or the value of a regression."""

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypedDict
 from regard.data.example import ImageText, LabeledText
 from regard.tasks.inputs import TEXT_OR_IMAGE
 from regard.tasks.long_input import LongInput
+from regard.tasks.model_parts import ModelParts, require_image_processor
 from regard.tasks.options import option
 from regard.training.task import AnyTask, Metrics, Runner, Task
 from regard.transformer.interface import Predicts, Reads
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
     from regard.data.encoders.text_pairs import TextPairEncoder
     from regard.data.image_processor import ImageProcessor
     from regard.data.length_policy import LengthPolicy
-    from regard.tasks.model_parts import ModelParts
     from regard.tokenization.tokenizer import Tokenizer
 
 SHOWN_NUMBERS = 3
@@ -129,7 +129,7 @@ def prepare(model: ModelParts, options: EmbedOptions) -> Runner[Any, TextVector]
     if options.images:
         from regard.tasks.image_embedder import ImageEmbedder
 
-        return ImageEmbedder(model.network, model.image_processor, options)
+        return ImageEmbedder(model.network, require_image_processor(model), options)
     from regard.tasks.embedder import Embedder
 
     return Embedder(model.network, model.tokenizer, model.sentence_encoder, options)

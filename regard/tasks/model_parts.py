@@ -38,12 +38,19 @@ class ModelParts(Protocol):
         """Pooling, maximum length and prompts of a sentence encoder; None if its folder has none."""
 
     @property
-    def image_processor(self) -> ImageProcessor:
-        """How images become pixel values."""
+    def image_processor(self) -> ImageProcessor | None:
+        """How images become pixel values; None if the network reads none."""
 
     @property
     def info(self) -> ModelInfo:
         """The content of regard.json; empty if there is none."""
+
+
+def require_image_processor(model: ModelParts) -> ImageProcessor:
+    """Return the image processor of a model. Raises a ValueError if its network reads no images."""
+    if model.image_processor is None:
+        raise ValueError("this network reads no images: use a vision model (ViT, CLIP)")
+    return model.image_processor
 
 
 @dataclass(frozen=True)

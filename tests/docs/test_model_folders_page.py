@@ -36,7 +36,7 @@ def test_every_file_is_on_the_page():
     names = {model_folder.CONFIG_FILE, model_folder.INFO_FILE, tensor_files.WEIGHTS_FILE}
     names |= {tensor_files.PICKLE_WEIGHTS_FILE, f"{tensor_files.WEIGHTS_FILE}.index.json"}
     names |= {name for name in model_folder.COMPANION_FILES if "/" not in name} - {"shortlist.safetensors"}
-    assert names <= set(re.findall(r"`([\w.]+)`", FILES))
+    assert names <= set(re.findall(r"`([\w.-]+)`", FILES))
     assert f"`{model_folder.OLD_QUANTIZATION_FILE}`" in KEYS
 
 
@@ -52,6 +52,7 @@ def test_every_key_is_in_the_table_in_its_order():
         "dict[str, float]": "object of numbers",
         "dict[str, Any]": "object",
         "QuantizationRecord": "object",
+        "AnswerFormat": "object",
     }
     annotations = model_folder.ModelInfo.__annotations__.items()
     assert rows == [(name, kinds[annotation.__forward_arg__]) for name, annotation in annotations]

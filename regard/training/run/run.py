@@ -39,7 +39,7 @@ from regard.training.recipe.objective_section import (
     Seq2SeqLMConfig,
 )
 from regard.training.recipe.preflight import resolve_device
-from regard.training.recipe.schema import Recipe
+from regard.training.recipe.schema import Recipe, RecipeError
 from regard.training.recipe.training_section import TrainingSection
 from regard.training.run import checkpoint_averaging, retention, state, tensorboard
 from regard.training.run.evaluation_monitor import EvaluationMonitor
