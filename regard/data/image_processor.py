@@ -173,6 +173,13 @@ def default_processor(network: Any) -> ImageProcessor | None:
     return vit_processor(height, width, patches.channels)
 
 
+def require_processor(processor: ImageProcessor | None) -> ImageProcessor:
+    """Return the processor of a model. Raises a ValueError if its network reads no images."""
+    if processor is None:
+        raise ValueError("this network reads no images: use a vision model (ViT, CLIP)")
+    return processor
+
+
 DEFAULTS = {"ViT": vit_processor(224, 224), "CLIP": clip_processor(224)}
 """The values of keys that a file leaves out, by kind of processor."""
 

@@ -11,7 +11,6 @@ from regard.data.example import ImageText, LabeledText
 from regard.data.label_ids import split_labels
 from regard.tasks.inputs import TEXT_PAIR_OR_IMAGE
 from regard.tasks.long_input import LongInput
-from regard.tasks.model_parts import ModelParts, require_image_processor
 from regard.tasks.options import option
 from regard.training.task import AnyTask, Metrics, Runner, Task
 from regard.transformer.interface import Predicts, Reads
@@ -22,6 +21,7 @@ if TYPE_CHECKING:
     from regard.data.encoders.labels import LabeledTextEncoder
     from regard.data.image_processor import ImageProcessor
     from regard.data.length_policy import LengthPolicy
+    from regard.tasks.model_parts import ModelParts
     from regard.tokenization.tokenizer import Tokenizer
 
 
@@ -92,18 +92,22 @@ class Classification:
 def prepare(model: ModelParts, options: ClassifyOptions) -> Runner[Any, Classification]:
     """Return a `Classifier`, or an `ImageClassifier` for a network that reads images."""
     if model.network.reads is Reads.TEXT_AND_IMAGE:
+        from regard.data.image_processor import require_processor
         from regard.tasks.image_classifier import ZeroShotImageClassifier
 
-        return ZeroShotImageClassifier(model.network, require_image_processor(model), model.tokenizer, options)
+        return ZeroShotImageClassifier(
+            model.network, require_processor(model.image_processor), model.tokenizer, options
+        )
     if options.labels is not None:
         raise ValueError(
             f"this model has labels of its own ({', '.join(model.labels[:5])}): leave out --labels, or use a model for "
             "images and texts"
         )
     if model.network.reads is Reads.IMAGE:
+        from regard.data.image_processor import require_processor
         from regard.tasks.image_classifier import ImageClassifier
 
-        return ImageClassifier(model.network, require_image_processor(model), model.labels, options)
+        return ImageClassifier(model.network, require_processor(model.image_processor), model.labels, options)
     from regard.tasks.classifier import Classifier
 
     return Classifier(model.network, model.tokenizer, model.labels, model.info, options)

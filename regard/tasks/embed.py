@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, TypedDict
 from regard.data.example import ImageText, LabeledText
 from regard.tasks.inputs import TEXT_OR_IMAGE
 from regard.tasks.long_input import LongInput
-from regard.tasks.model_parts import ModelParts, require_image_processor
 from regard.tasks.options import option
 from regard.training.task import AnyTask, Metrics, Runner, Task
 from regard.transformer.interface import Predicts, Reads
@@ -20,6 +19,7 @@ if TYPE_CHECKING:
     from regard.data.encoders.text_pairs import TextPairEncoder
     from regard.data.image_processor import ImageProcessor
     from regard.data.length_policy import LengthPolicy
+    from regard.tasks.model_parts import ModelParts
     from regard.tokenization.tokenizer import Tokenizer
 
 SHOWN_NUMBERS = 3
@@ -127,9 +127,10 @@ def _format_vector(vector: Sequence[float]) -> str:
 def prepare(model: ModelParts, options: EmbedOptions) -> Runner[Any, TextVector]:
     """Return an `Embedder`, or an `ImageEmbedder` for images."""
     if options.images:
+        from regard.data.image_processor import require_processor
         from regard.tasks.image_embedder import ImageEmbedder
 
-        return ImageEmbedder(model.network, require_image_processor(model), options)
+        return ImageEmbedder(model.network, require_processor(model.image_processor), options)
     from regard.tasks.embedder import Embedder
 
     return Embedder(model.network, model.tokenizer, model.sentence_encoder, options)

@@ -46,13 +46,6 @@ class ModelParts(Protocol):
         """The content of regard.json; empty if there is none."""
 
 
-def require_image_processor(model: ModelParts) -> ImageProcessor:
-    """Return the image processor of a model. Raises a ValueError if its network reads no images."""
-    if model.image_processor is None:
-        raise ValueError("this network reads no images: use a vision model (ViT, CLIP)")
-    return model.image_processor
-
-
 @dataclass(frozen=True)
 class InferenceParts:
     """The parts of a model (`ModelParts`) with another network, such as a compiled copy."""

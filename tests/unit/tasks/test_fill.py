@@ -188,7 +188,7 @@ def test_sentinels_are_filled_with_what_is_generated(tmp_path):
 
 
 def test_networks_that_cannot_fill(tmp_path):
-    with pytest.raises(ValueError, match="predicts the next: use `generate`"):
+    with pytest.raises(ValueError, match="predicts the next token: use `generate`"):
         models.opened(models.continuing(tmp_path / "llama")).fill("a [MASK]")
     with pytest.raises(ValueError, match="no mask token and no sentinels"):
         models.opened(models.translating(tmp_path / "marian")).fill("a [MASK]")
